@@ -22,9 +22,9 @@ namespace rove {
 
 namespace {
 
-constexpr int kMostInterpreters = 4;        // of scripts, one after the other: exec.c of Linux
-constexpr uint64_t kMostHeaders = 1 << 16;  // bytes of a table that is read; more is no program
-constexpr size_t kScriptLine = 256;         // BINPRM_BUF_SIZE of Linux
+constexpr int kMaxInterpreters = 4;        // of scripts, one after the other: exec.c of Linux
+constexpr uint64_t kMaxHeaders = 1 << 16;  // bytes of a table that is read; more is no program
+constexpr size_t kScriptLine = 256;        // BINPRM_BUF_SIZE of Linux
 
 class File {
   public:
@@ -42,7 +42,7 @@ class File {
 
     template <class T>
     std::vector<T> table(uint64_t offset, uint64_t bytes) {
-        if (bytes > kMostHeaders) return {};
+        if (bytes > kMaxHeaders) return {};
         const std::string content = read(offset, bytes);
         std::vector<T> entries(content.size() / sizeof(T));
         std::memcpy(entries.data(), content.data(), entries.size() * sizeof(T));
@@ -73,7 +73,7 @@ std::optional<Program> read_program(File& file) {
     program.executable = header.e_type == ET_EXEC;
     const auto segments = file.table<Elf64_Phdr>(header.e_phoff, uint64_t{header.e_phnum} * sizeof(Elf64_Phdr));
     for (const Elf64_Phdr& segment : segments) {
-        if (segment.p_type == PT_INTERP && segment.p_filesz <= kMostHeaders)
+        if (segment.p_type == PT_INTERP && segment.p_filesz <= kMaxHeaders)
             program.interpreter = file.read(segment.p_offset, segment.p_filesz).c_str();
         if (segment.p_type != PT_DYNAMIC) continue;
         for (const Elf64_Dyn& entry : file.table<Elf64_Dyn>(segment.p_offset, segment.p_filesz))
@@ -149,7 +149,7 @@ std::string find_program(const std::string& name) {
 
 NotPreloaded why_not_preloaded(const std::string& name) {
     std::string file_name = name;
-    for (int i = 0; i <= kMostInterpreters; ++i) {
+    for (int i = 0; i <= kMaxInterpreters; ++i) {
         File file(file_name);
         const std::string subject = i == 0 ? name : name + ": its interpreter " + file_name;
         if (const auto interpreter = script_interpreter(file)) {

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "program_file.h"
 #include "runtime/config.h"
 #include "runtime/config_file.h"
-#include "program_file.h"
 
 namespace {
 

@@ -41,7 +41,8 @@ transport::DcqcnConfig dcqcn() {
 }
 
 bool is_lossless(const Scheme& scheme, const Variant& variant) {
-    return variant.losses == Losses::kNone || (variant.losses == Losses::kOfScheme && scheme.speaks != Speaks::kIrn);
+    return variant.losses == Losses::kNone ||
+           (variant.losses == Losses::kOfScheme && scheme.speaks != TransportScheme::kIrn);
 }
 
 SwitchConfig switch_of(const Scheme& scheme, const Variant& variant) {
@@ -50,9 +51,9 @@ SwitchConfig switch_of(const Scheme& scheme, const Variant& variant) {
     the_switch.alpha = 1;
     the_switch.red = {0.2, 100'000, 400'000};
     the_switch.balancer =
-        scheme.balancer == Balancer::kDrill && !variant.by_papers ? Balancer::kDrillByDestination : scheme.balancer;
+        scheme.balancer == Balancer::kDrill && !variant.follow_papers ? Balancer::kDrillByDestination : scheme.balancer;
     if (is_lossless(scheme, variant))
-        the_switch.dynamic_pfc = DynamicPfc{.pause_time = variant.by_papers ? Link::kForever : 5 * kMicrosecond};
+        the_switch.dynamic_pfc = DynamicPfc{.pause_time = variant.follow_papers ? Link::kForever : 5 * kMicrosecond};
     if (variant.losses == Losses::kTrims) the_switch.trim = Trim{.header_bytes = kMinFrameBytes};
     the_switch.max_deflections = variant.deflections;
     the_switch.srpt = variant.srpt;
@@ -76,19 +77,19 @@ Built build(Network& network, const Scheme& scheme, const Variant& variant, uint
                                    .control_class = true},
                           .tor = the_switch};
     switch (variant.shape) {
-        case Shape::kLeafSpine: {
+        case TopologyKind::kLeafSpine: {
             const LeafSpine made = leaf_spine(
                 network, {.leaves = kLeaves, .spines = kSpines, .rack = rack, .uplink = link, .spine = the_switch});
             return {made.hosts(), made.trunks()};
         }
-        case Shape::kFatTree: {
+        case TopologyKind::kFatTree: {
             FatTreeConfig config{.k = kPorts, .rack = rack, .uplink = link, .upper = the_switch};
             config.rack.hosts = kPorts / 2;
             FatTree made = fat_tree(network, config);
             for (const Cable& cable : made.core_links) made.edge_uplinks.push_back(cable);
             return {made.hosts(), made.edge_uplinks};
         }
-        case Shape::kJellyfish: {
+        case TopologyKind::kJellyfish: {
             const Jellyfish made = jellyfish(network,
                                              {.switches = kSwitches,
                                               .ports = kPorts,
@@ -151,8 +152,8 @@ class Queries {
 class Hit {
   public:
     explicit Hit(Network& network) {
-        network.world().trace = [&](Happening what, const Link&, const Packet& packet) {
-            if (what == Happening::kCut) last_[packet.frame.headers.bth.dest_qpn] = network.now();
+        network.world().trace = [&](TraceEvent what, const Link&, const Packet& packet) {
+            if (what == TraceEvent::kCut) last_[packet.frame.headers.bth.dest_qpn] = network.now();
         };
     }
     // Queue pairs serve one flow after another; the first flow of the network began at 0.
@@ -196,11 +197,11 @@ void tell_transport(Values& values, const std::vector<Host*>& hosts) {
 transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
     using Control = transport::PathsConfig::Control;
     constexpr uint32_t kNoWindow = 1024;
-    const bool is_irn = scheme.speaks == Speaks::kIrn;
+    const bool is_irn = scheme.speaks == TransportScheme::kIrn;
     const bool drops = !is_lossless(scheme, variant), fails = variant.failed_part != 0;
     transport::Config config = mp_rdma(kEunomiaMtu);
     config.dcqcn = dcqcn();
-    config.dcqcn.disorder_is_cnp = !variant.by_papers && (scheme.speaks == Speaks::kGoBackN || is_irn);
+    config.dcqcn.disorder_is_cnp = !variant.follow_papers && (scheme.speaks == TransportScheme::kGoBackN || is_irn);
     config.window_packets = kNoWindow;
     config.quantum_packets = 1;
     config.ordering = variant.ordering;
@@ -208,22 +209,22 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
     config.reorder.kind = transport::ReorderConfig::Kind::kEunomia;
     transport::PathsConfig& paths = config.paths;
     switch (scheme.speaks) {
-        case Speaks::kGoBackN:
+        case TransportScheme::kGoBackN:
             break;
-        case Speaks::kMpRdma:
+        case TransportScheme::kMpRdma:
             config.reorder.kind = transport::ReorderConfig::Kind::kStatic;
             config.ordering = transport::Ordering::kOptimistic;
             break;
-        case Speaks::kIrn:
-        case Speaks::kEunomia:
-        case Speaks::kIdeal:
+        case TransportScheme::kIrn:
+        case TransportScheme::kEunomia:
+        case TransportScheme::kIdeal:
             paths.control = Control::kDcqcn;
             paths.first_vp = 0;
             paths.vps = 1;
             paths.max_window = kNoWindow;
             paths.initial_window = is_irn ? kBdpPackets : kNoWindow;
-            paths.infer_losses = is_irn && variant.by_papers;
-            if (is_irn && !variant.by_papers) paths.recovery = transport::PathsConfig::Recovery::kOfDisorder;
+            paths.infer_losses = is_irn && variant.follow_papers;
+            if (is_irn && !variant.follow_papers) paths.recovery = transport::PathsConfig::Recovery::kOfDisorder;
             paths.learn_patience = !is_irn;
             // What is late in a network that loses nothing is not lost. Where links fail, Eunomia has IRN's timer
             // (section 3.2.3) and nothing else: what MP-10 repeats early as well is late there, not lost, finds bitmaps
@@ -231,10 +232,10 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
             paths.repeat_early = !is_irn && drops;
             paths.min_rto_ns = is_irn || (fails && !drops) ? 320'000 : drops ? 1'000'000 : 16'000'000;
             paths.low_rto_ns = is_irn || (fails && !drops) ? 100'000 : 0;
-            if (scheme.speaks != Speaks::kEunomia) config.reorder.cap_slots = kNoWindow;
+            if (scheme.speaks != TransportScheme::kEunomia) config.reorder.cap_slots = kNoWindow;
             config.reorder.arena_blocks = 1u << 14;
             break;
-        case Speaks::kReps:
+        case TransportScheme::kReps:
             paths.control = Control::kNscc;
             paths.choice = transport::PathsConfig::Choice::kReps;
             paths.infer_losses = true;
@@ -247,19 +248,20 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
     return config;
 }
 
-Offered poisson_load(const PointRun& with, const FlowSizes& sizes, double load, Shape shape) {
+OfferedLoad poisson_load(const RunContext& with, const FlowSizes& sizes, double load, TopologyKind shape) {
     const Time parts = with.quick ? 10 : 1;
-    Offered offered{.until = kArrivals / parts, .drain = kDrain / (with.quick ? 4 : 1), .counted_from = kFirst / parts};
+    OfferedLoad offered{
+        .until = kArrivals / parts, .drain = kDrain / (with.quick ? 4 : 1), .counted_from = kFirst / parts};
     const PoissonConfig config{
         .hosts = kEunomiaHosts,
-        .bits_per_s = load * (shape == Shape::kLeafSpine ? kUplinksOfAHost : 1) * static_cast<double>(kLinkRate),
+        .bits_per_s = load * (shape == TopologyKind::kLeafSpine ? kUplinksOfAHost : 1) * static_cast<double>(kLinkRate),
         .until = offered.until};
     offered.flows = poisson(config, sizes, Random(with.seed, kFlowStream));
     return offered;
 }
 
-Offered query_load(const PointRun& with, double load, double background) {
-    Offered offered = poisson_load(with, ali_storage(), background);
+OfferedLoad query_load(const RunContext& with, double load, double background) {
+    OfferedLoad offered = poisson_load(with, ali_storage(), background);
     const std::vector<FlowSpec> queries =
         incast({.hosts = kEunomiaHosts,
                 .senders = kQuerySenders,
@@ -273,7 +275,7 @@ Offered query_load(const PointRun& with, double load, double background) {
     return offered;
 }
 
-Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offered, const Variant& variant) {
+Values run_flows(const RunContext& with, const Scheme& scheme, const OfferedLoad& offered, const Variant& variant) {
     Network network(with.seed);
     const Built built = build(network, scheme, variant, with.seed);
     const std::vector<Host*>& hosts = built.hosts;
@@ -285,7 +287,7 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
         failures.repeat(trunks, variant.failed_part, variant.flaps, random);
     else if (variant.failed_part != 0)
         failures.fail(draw(trunks, variant.failed_part, random));
-    const bool is_rc = scheme.speaks == Speaks::kGoBackN;
+    const bool is_rc = scheme.speaks == TransportScheme::kGoBackN;
     Workload workload(network, hosts, offered.flows,
                       {.qp = {.multipath = !is_rc, .mtu = kEunomiaMtu},
                        .piece_bytes = variant.srpt ? kPieceBytes : 1 << 20,
@@ -338,7 +340,7 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     const auto lasted = static_cast<double>(network.now());
     values["paused hosts"] = pauses(network).host_time / lasted;
     values["paused switches"] = pauses(network).switch_time / lasted;
-    values["held links"] = held_links(network, kHeld);
+    values["held links"] = paused_links(network, kHeld);
     check_conservation(network);
     queries.tell(values);
     double hit_unfinished = 0;

@@ -8,7 +8,7 @@
 // of 89. A host sends one packet of each of its flows in turn. The load is that of the uplinks: 80 % is 40 % of each
 // host's link. bench/conweave has that simulator and this one do the same flows.
 //
-// Where that simulator differs from the papers of what it has, it is followed (Variant::by_papers: not):
+// Where that simulator differs from the papers of what it has, it is followed (Variant::follow_papers: not):
 // - DRILL remembers the least loaded way of each destination, not of each set of ways.
 // - A NIC that receives a packet out of order, rc or IRN, also says that there is congestion.
 // - IRN's sender then repeats all that is not acknowledged, not only what it has reason to take for lost.
@@ -33,7 +33,7 @@ inline constexpr uint64_t kLinkRate = 100 * kGbps;
 inline constexpr uint32_t kBdp = 104'000;  // bytes
 inline constexpr uint32_t kEunomiaMtu = 1024;
 
-enum class Speaks : uint8_t {
+enum class TransportScheme : uint8_t {
     kGoBackN,  // rc with DCQCN
     kMpRdma,
     kIrn,      // with DCQCN, without PFC
@@ -45,29 +45,29 @@ enum class Speaks : uint8_t {
 struct Scheme {
     const char* name;
     Balancer balancer;
-    Speaks speaks;
+    TransportScheme speaks;
 };
-inline constexpr Scheme kEcmpScheme{"ecmp", Balancer::kEcmp, Speaks::kGoBackN};
-inline constexpr Scheme kMpRdmaScheme{"mp-rdma", Balancer::kEcmp, Speaks::kMpRdma};
-inline constexpr Scheme kIrnScheme{"irn", Balancer::kEcmp, Speaks::kIrn};
-inline constexpr Scheme kRepsScheme{"reps-nscc", Balancer::kEcmp, Speaks::kReps};
+inline constexpr Scheme kEcmpScheme{"ecmp", Balancer::kEcmp, TransportScheme::kGoBackN};
+inline constexpr Scheme kMpRdmaScheme{"mp-rdma", Balancer::kEcmp, TransportScheme::kMpRdma};
+inline constexpr Scheme kIrnScheme{"irn", Balancer::kEcmp, TransportScheme::kIrn};
+inline constexpr Scheme kRepsScheme{"reps-nscc", Balancer::kEcmp, TransportScheme::kReps};
 // In the network: packet by packet, in turn, to the shorter of two queues, or DRILL.
-inline constexpr std::array kBareSchemes{Scheme{"spray", Balancer::kSpray, Speaks::kGoBackN},
-                                         Scheme{"po2", Balancer::kPowerOfTwo, Speaks::kGoBackN},
-                                         Scheme{"drill", Balancer::kDrill, Speaks::kGoBackN}};
+inline constexpr std::array kBareSchemes{Scheme{"spray", Balancer::kSpray, TransportScheme::kGoBackN},
+                                         Scheme{"po2", Balancer::kPowerOfTwo, TransportScheme::kGoBackN},
+                                         Scheme{"drill", Balancer::kDrill, TransportScheme::kGoBackN}};
 // By flowlets, and ConWeave.
-inline constexpr std::array kFlowSchemes{Scheme{"letflow", Balancer::kLetFlow, Speaks::kGoBackN},
-                                         Scheme{"conga", Balancer::kConga, Speaks::kGoBackN},
-                                         Scheme{"conweave", Balancer::kConWeave, Speaks::kGoBackN}};
-inline constexpr std::array kBareIrnSchemes{Scheme{"spray-irn", Balancer::kSpray, Speaks::kIrn},
-                                            Scheme{"po2-irn", Balancer::kPowerOfTwo, Speaks::kIrn},
-                                            Scheme{"drill-irn", Balancer::kDrill, Speaks::kIrn}};
-inline constexpr std::array kIdealSchemes{Scheme{"spray-ideal", Balancer::kSpray, Speaks::kIdeal},
-                                          Scheme{"po2-ideal", Balancer::kPowerOfTwo, Speaks::kIdeal},
-                                          Scheme{"drill-ideal", Balancer::kDrill, Speaks::kIdeal}};
-inline constexpr std::array kEunomiaSchemes{Scheme{"spray-eunomia", Balancer::kSpray, Speaks::kEunomia},
-                                            Scheme{"po2-eunomia", Balancer::kPowerOfTwo, Speaks::kEunomia},
-                                            Scheme{"drill-eunomia", Balancer::kDrill, Speaks::kEunomia}};
+inline constexpr std::array kFlowSchemes{Scheme{"letflow", Balancer::kLetFlow, TransportScheme::kGoBackN},
+                                         Scheme{"conga", Balancer::kConga, TransportScheme::kGoBackN},
+                                         Scheme{"conweave", Balancer::kConWeave, TransportScheme::kGoBackN}};
+inline constexpr std::array kBareIrnSchemes{Scheme{"spray-irn", Balancer::kSpray, TransportScheme::kIrn},
+                                            Scheme{"po2-irn", Balancer::kPowerOfTwo, TransportScheme::kIrn},
+                                            Scheme{"drill-irn", Balancer::kDrill, TransportScheme::kIrn}};
+inline constexpr std::array kIdealSchemes{Scheme{"spray-ideal", Balancer::kSpray, TransportScheme::kIdeal},
+                                          Scheme{"po2-ideal", Balancer::kPowerOfTwo, TransportScheme::kIdeal},
+                                          Scheme{"drill-ideal", Balancer::kDrill, TransportScheme::kIdeal}};
+inline constexpr std::array kEunomiaSchemes{Scheme{"spray-eunomia", Balancer::kSpray, TransportScheme::kEunomia},
+                                            Scheme{"po2-eunomia", Balancer::kPowerOfTwo, TransportScheme::kEunomia},
+                                            Scheme{"drill-eunomia", Balancer::kDrill, TransportScheme::kEunomia}};
 
 enum class Losses : uint8_t {
     kOfScheme,  // none, but with IRN
@@ -77,7 +77,7 @@ enum class Losses : uint8_t {
 };
 
 // 128 hosts in each; the latter two have 80 switches of 8 ports, and a way out of a rack for each of its hosts.
-enum class Shape : uint8_t {
+enum class TopologyKind : uint8_t {
     kLeafSpine,
     kFatTree,
     kJellyfish,  // the first switch chooses among the eight shortest paths
@@ -85,7 +85,7 @@ enum class Shape : uint8_t {
 
 // What is otherwise in a point than the scheme says.
 struct Variant {
-    Shape shape = Shape::kLeafSpine;
+    TopologyKind shape = TopologyKind::kLeafSpine;
     Ports ports{};            // of each host
     uint8_t deflections = 0;  // DIBS: of a packet that finds its queue full, at most
     std::optional<ShortestFirst> srpt{};
@@ -93,7 +93,7 @@ struct Variant {
     uint32_t static_bytes = 0;  // a static bitmap of two bits a packet; 0: Eunomia's
     transport::Ordering ordering = transport::Ordering::kReceiverHold;
     Losses losses = Losses::kOfScheme;
-    bool by_papers = false;              // DRILL, IRN, PFC, and what a NIC does out of order
+    bool follow_papers = false;          // DRILL, IRN, PFC, and what a NIC does out of order
     uint32_t slow_uplinks = 0;           // have a tenth of the rate
     double failed_part = 0;              // of the cables between switches, from the start on
     Time flaps = 0;                      // these come back, and others fail, at this interval; 0: never
@@ -103,7 +103,7 @@ struct Variant {
 inline constexpr uint32_t kEunomiaHosts = 128, kEunomiaRackHosts = 16;
 
 // Flows, and when the last of them may begin.
-struct Offered {
+struct OfferedLoad {
     std::vector<FlowSpec> flows;
     uint64_t ring_bytes = 0;  // beside them: all-reduce of so many by a ring of all hosts, whose order is random
     Time until = 0;
@@ -111,9 +111,10 @@ struct Offered {
     Time counted_from = 0;  // what begins before is not counted
 };
 // Of the uplinks; in networks with as many as hosts of those.
-Offered poisson_load(const PointRun& with, const FlowSizes& sizes, double load, Shape shape = Shape::kLeafSpine);
+OfferedLoad poisson_load(const RunContext& with, const FlowSizes& sizes, double load,
+                         TopologyKind shape = TopologyKind::kLeafSpine);
 // Queries: 50 hosts send 40 KB each to one at the same time. With `background`, poisson_load() of AliStorage beside it.
-Offered query_load(const PointRun& with, double load, double background = 0);
+OfferedLoad query_load(const RunContext& with, double load, double background = 0);
 
 transport::Config transport_of(const Scheme& scheme, const Variant& variant = {});
 
@@ -123,9 +124,9 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant = {}
 // was out of order, refused, sent again, paused and kept; "held links", which PFC has stopped for long when the run
 // ends; of queries the mean and the 99th percentile; of a ring, each step of each host of which is a flow, its time by
 // that in an empty network.
-Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offered, const Variant& variant = {});
+Values run_flows(const RunContext& with, const Scheme& scheme, const OfferedLoad& offered, const Variant& variant = {});
 // The same of Poisson flows of `sizes` at a load of the uplinks.
-inline Values run_load(const PointRun& with, const Scheme& scheme, const FlowSizes& sizes, double load,
+inline Values run_load(const RunContext& with, const Scheme& scheme, const FlowSizes& sizes, double load,
                        const Variant& variant = {}) {
     return run_flows(with, scheme, poisson_load(with, sizes, load, variant.shape), variant);
 }

@@ -12,7 +12,7 @@ constexpr double kModerate = 0.5, kHigh = 0.8;
 constexpr std::array kStaticBytes{4u, 8u, 16u, 32u};
 const char* const kLossy = "-lossy";
 // Fig. 17: a bitmap without a cap, and what is said of short flows.
-constexpr std::array kUncapped{Scheme{"ecmp-ideal", Balancer::kEcmp, Speaks::kIdeal}, kIdealSchemes[1]};
+constexpr std::array kUncapped{Scheme{"ecmp-ideal", Balancer::kEcmp, TransportScheme::kIdeal}, kIdealSchemes[1]};
 constexpr std::array<std::pair<const char*, ShortestFirst>, 2> kSrpt{
     {{"-srpt", ShortestFirst::kOfFlow}, {"-srpt-packet", ShortestFirst::kPacket}}};
 constexpr std::array kSrptShort{1 - 0.82, 1 - 0.86};
@@ -23,9 +23,9 @@ std::string name_of(const Scheme& scheme, double load, const std::string& varian
 
 Point ali(const Scheme& scheme, double load, const std::string& variant = "", Variant how = {}) {
     // Section 6: "many of the larger flows do not reach completion due to synchronization failure", so they do.
-    how.synchronises = scheme.speaks == Speaks::kMpRdma;
+    how.synchronises = scheme.speaks == TransportScheme::kMpRdma;
     return {name_of(scheme, load, variant),
-            [=](const PointRun& with) { return run_load(with, scheme, ali_storage(), load, how); }};
+            [=](const RunContext& with) { return run_load(with, scheme, ali_storage(), load, how); }};
 }
 
 void add(std::vector<Point>& points, const auto& schemes, const auto& loads) {
@@ -235,7 +235,7 @@ std::vector<Point> eu_hadoop_points() {
     for (const double load : {kModerate, kHigh}) {
         const auto point = [&](const Scheme& scheme) {
             points.push_back({name_of(scheme, load),
-                              [=](const PointRun& with) { return run_load(with, scheme, fb_hadoop(), load); }});
+                              [=](const RunContext& with) { return run_load(with, scheme, fb_hadoop(), load); }});
         };
         for (const Scheme& scheme : {kEcmpScheme, kIrnScheme, kRepsScheme}) point(scheme);
         for (const Scheme& scheme : kEunomiaSchemes) point(scheme);

@@ -34,11 +34,11 @@ constexpr std::array kJellyfishLoads{0.1, 0.3, 0.5, 0.7, 0.8};
 struct Fabric {
     const char* name;
     Scheme scheme;
-    Shape shape;
+    TopologyKind shape;
 };
-constexpr std::array kFabrics{Fabric{"fat-tree", kEcmpScheme, Shape::kFatTree},
-                              Fabric{"jellyfish-fksp", kEcmpScheme, Shape::kJellyfish},
-                              Fabric{"jellyfish-eunomia", kEunomiaSchemes[1], Shape::kJellyfish}};
+constexpr std::array kFabrics{Fabric{"fat-tree", kEcmpScheme, TopologyKind::kFatTree},
+                              Fabric{"jellyfish-fksp", kEcmpScheme, TopologyKind::kJellyfish},
+                              Fabric{"jellyfish-eunomia", kEunomiaSchemes[1], TopologyKind::kJellyfish}};
 const std::string kTree = kFabrics[0].name, kFksp = kFabrics[1].name, kSprayed = kFabrics[2].name;
 
 std::string at_load(const std::string& name, double load) {
@@ -67,14 +67,15 @@ constexpr double kQueryLoad = 0.3;  // beside background
 constexpr uint8_t kDeflections = 20;
 struct Deflected {
     const char* name;
-    Speaks speaks;
+    TransportScheme speaks;
     uint8_t deflections;
 };
-constexpr std::array kDeflected{Deflected{"irn", Speaks::kIrn, 0}, Deflected{"dibs-irn", Speaks::kIrn, kDeflections},
-                                Deflected{"dibs-eunomia", Speaks::kEunomia, kDeflections}};
+constexpr std::array kDeflected{Deflected{"irn", TransportScheme::kIrn, 0},
+                                Deflected{"dibs-irn", TransportScheme::kIrn, kDeflections},
+                                Deflected{"dibs-eunomia", TransportScheme::kEunomia, kDeflections}};
 
 Point query_point(const Deflected& how, const std::string& name, double load, double background) {
-    return {name, [=](const PointRun& with) {
+    return {name, [=](const RunContext& with) {
                 return run_flows(with, {how.name, Balancer::kEcmp, how.speaks}, query_load(with, load, background),
                                  {.deflections = how.deflections, .losses = Losses::kDrops});
             }};
@@ -105,7 +106,7 @@ std::vector<Point> eu_jellyfish_points() {
     std::vector<Point> points;
     for (const Fabric& fabric : kFabrics) {
         for (const double load : kJellyfishLoads) {
-            points.push_back({at_load(fabric.name, load), [&fabric, load](const PointRun& with) {
+            points.push_back({at_load(fabric.name, load), [&fabric, load](const RunContext& with) {
                                   return run_load(with, fabric.scheme, ali_storage(), load, {.shape = fabric.shape});
                               }});
         }
@@ -229,7 +230,7 @@ std::vector<Point> eu_hit_points() {
     std::vector<Point> points;
     const auto add = [&](const auto& schemes) {
         for (const Scheme& scheme : schemes) {
-            points.push_back({hit_by_failures(scheme), [&scheme](const PointRun& with) {
+            points.push_back({hit_by_failures(scheme), [&scheme](const RunContext& with) {
                                   const Time interval = kHitInterval / (with.quick ? 5 : 1);
                                   return run_load(with, scheme, ali_storage(), 0.5,
                                                   {.failed_part = kOneCable, .flaps = interval});
@@ -276,7 +277,7 @@ std::vector<Point> eu_failure_points() {
     std::vector<Point> points;
     for (const Scheme& scheme : kFailing) {
         for (const double part : kFailedParts) {
-            points.push_back({failing(scheme, part), [&scheme, part](const PointRun& with) {
+            points.push_back({failing(scheme, part), [&scheme, part](const RunContext& with) {
                                   const Time interval = kFailureInterval / (with.quick ? 5 : 1);
                                   return run_load(
                                       with, scheme, ali_storage(), 0.5,

@@ -44,7 +44,7 @@ struct Report {
 };
 
 // One simulation of an experiment.
-struct PointRun {
+struct RunContext {
     uint64_t seed = 1;
     bool quick = false;             // a tenth of the length: wider intervals, the same bars
     std::ostream* flows = nullptr;  // a line of CSV for each flow goes there; null: nowhere
@@ -52,7 +52,7 @@ struct PointRun {
 using Values = std::map<std::string, double>;  // by metric
 struct Point {
     std::string name;  // of letters, digits, '-' and '.': it becomes a file's name
-    std::function<Values(const PointRun&)> run;
+    std::function<Values(const RunContext&)> run;
 };
 
 // What the points of an experiment gave, each with one or more seeds.

@@ -23,7 +23,7 @@ constexpr std::array<uint32_t, 2> kMtus{1392, kMtu};
 constexpr double kSlow = 15;  // Gb/s
 
 // Goodput of each connection, the least first, and what the figure's text says of them.
-Values run(const PointRun& with, uint32_t mtu, bool multipath) {
+Values run(const RunContext& with, uint32_t mtu, bool multipath) {
     const Time warm_up = (multipath ? 3 : 20) * kMillisecond;
     const Time measured = (multipath ? 7 : 10) * kMillisecond / (with.quick ? 4 : 1);
     Network network(with.seed);
@@ -80,7 +80,7 @@ std::vector<Point> fig12b_points() {
     for (const uint32_t mtu : kMtus) {
         for (const bool multipath : {true, false}) {
             points.push_back(
-                {name_of(mtu, multipath), [=](const PointRun& with) { return run(with, mtu, multipath); }});
+                {name_of(mtu, multipath), [=](const RunContext& with) { return run(with, mtu, multipath); }});
         }
     }
     return points;

@@ -22,7 +22,7 @@ constexpr Time kArrivals = 20 * kMillisecond, kDrain = 2 * kSecond;
 constexpr Time kDelay =
     (kScaleRtt - 2 * (kMtu + 150) * (8 * kSecond / kAccess) - 2 * (kMtu + 150) * (8 * kSecond / kUplink)) / 8;
 
-Values run(const PointRun& with, double load, bool multipath) {
+Values run(const RunContext& with, double load, bool multipath) {
     Network network(with.seed);
     LeafSpineConfig config{.leaves = with.quick ? kLeaves / 4 : kLeaves, .spines = kSpines};
     config.rack.hosts = kRackHosts;
@@ -66,7 +66,7 @@ std::vector<Point> fig13_points() {
     for (const double load : kLoads) {
         for (const bool multipath : {true, false}) {
             points.push_back(
-                {name_of(load, multipath), [=](const PointRun& with) { return run(with, load, multipath); }});
+                {name_of(load, multipath), [=](const RunContext& with) { return run(with, load, multipath); }});
         }
     }
     return points;

@@ -116,8 +116,8 @@ Outcome run(uint64_t seed, const Scenario& scenario, uint32_t delta, uint32_t sl
         flows.emplace_back(network, *hosts.left[i], *hosts.right[i], config).start();
     }
     network.run_for(kWarmUp);
-    network.world().trace = [&](Happening what, const Link& link, const Packet& packet) {
-        if (what != Happening::kDelivered || !link.to().is_destination()) return;
+    network.world().trace = [&](TraceEvent what, const Link& link, const Packet& packet) {
+        if (what != TraceEvent::kDelivered || !link.to().is_destination()) return;
         for (Flow& flow : flows) {
             const wire::Bth& bth = packet.frame.headers.bth;
             const transport::QueuePair& qp = flow.receiver();

@@ -36,8 +36,8 @@ Report fig15(uint64_t seed) {
     Flow special(network, *testbed.special, testbed.right(1), {.qp = kMp});
     // By path: what arrives of the first.
     std::array<uint64_t, kPaths> arrived{};
-    network.world().trace = [&](Happening what, const Link& link, const Packet& packet) {
-        if (what != Happening::kDelivered || packet.frame.headers.bth.dest_qpn != flow.receiver().qpn) return;
+    network.world().trace = [&](TraceEvent what, const Link& link, const Packet& packet) {
+        if (what != TraceEvent::kDelivered || packet.frame.headers.bth.dest_qpn != flow.receiver().qpn) return;
         for (size_t path = 0; path < kPaths; ++path) {
             if (&link == &testbed.racks.paths[path].forward) arrived[path] += kMtu;
         }

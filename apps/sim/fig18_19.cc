@@ -41,9 +41,9 @@ class Permutation {
     // the message.
     double run_and_count_early() {
         std::set<std::pair<uint32_t, uint32_t>> all, early;  // QP and first PSN
-        testbed_.network.world().trace = [&](Happening what, const Link& link, const Packet& packet) {
+        testbed_.network.world().trace = [&](TraceEvent what, const Link& link, const Packet& packet) {
             const wire::Headers& headers = packet.frame.headers;
-            if (what != Happening::kDelivered || !link.to().is_destination() || !headers.mp.sync()) return;
+            if (what != TraceEvent::kDelivered || !link.to().is_destination() || !headers.mp.sync()) return;
             for (Flow& flow : flows_) {
                 const transport::QueuePair& qp = flow.receiver();
                 if (headers.bth.dest_qpn != qp.qpn) continue;

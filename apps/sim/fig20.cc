@@ -34,8 +34,8 @@ Report fig20(uint64_t seed) {
     std::array<uint64_t, kGaps.size()> flowlets{};
     std::array<Time, kConnections> last{};
     Time longest = 0;
-    network.world().trace = [&](Happening what, const Link& link, const Packet& packet) {
-        if (what != Happening::kDelivered || packet.control) return;
+    network.world().trace = [&](TraceEvent what, const Link& link, const Packet& packet) {
+        if (what != TraceEvent::kDelivered || packet.control) return;
         for (uint32_t i = 0; i < kConnections; ++i) {
             if (&link != &made.access[i].forward) continue;
             const Time pause = network.now() - last[i];

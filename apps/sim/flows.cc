@@ -27,12 +27,12 @@ std::string scheme_names() {
     return names;
 }
 
-Report run_flows(const FlowsConfig& config, const PointRun& with) {
+Report run_flows(const FlowsConfig& config, const RunContext& with) {
     const std::vector<Scheme> all = schemes();
     const auto scheme = std::ranges::find_if(all, [&](const Scheme& one) { return one.name == config.scheme; });
     if (scheme == all.end())
         throw std::invalid_argument("no scheme '" + config.scheme + "'; allowed: " + scheme_names());
-    Offered offered;
+    OfferedLoad offered;
     if (!config.trace.empty()) {
         offered.flows = load_trace(config.trace, kEunomiaHosts);
         offered.until = offered.flows.empty() ? 0 : offered.flows.back().start;

@@ -21,6 +21,6 @@ struct FlowsConfig {
 std::string scheme_names();
 // Throws fabric::BadInput, which names file, line and what is allowed; std::invalid_argument for a scheme there is none
 // of.
-Report run_flows(const FlowsConfig& config, const PointRun& with);
+Report run_flows(const FlowsConfig& config, const RunContext& with);
 
 }  // namespace rove::sim

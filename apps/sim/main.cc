@@ -182,7 +182,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "rove-sim: --png needs rsvg-convert on PATH (Debian: librsvg2-bin)\n");
         return kBadUsage;
     }
-    if (letter) by_letter();
+    if (letter) use_published_rules();
     rove::fabric::prefer_huge_pages();
     std::ofstream json_out, svg_out, csv_out;
     if (!open(json_out, json_file) || !open(svg_out, svg_file) || !open(csv_out, csv_file)) return kFailed;
@@ -190,7 +190,7 @@ int main(int argc, char** argv) {
     runner.results = results;
     runner.progress = isatty(STDERR_FILENO) != 0;
     try {
-        const PointRun one{runner.seed, runner.quick, csv_out.is_open() ? &csv_out : nullptr};
+        const RunContext one{runner.seed, runner.quick, csv_out.is_open() ? &csv_out : nullptr};
         const Report report = experiment == &kFlows           ? run_flows(flows, one)
                               : experiment == &kPrediction    ? run_prediction(prediction, runner.seed)
                               : experiment->points != nullptr ? experiment->report(run_points(*experiment, runner))

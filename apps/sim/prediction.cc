@@ -9,10 +9,10 @@
 #include <deque>
 #include <stdexcept>
 
-#include "runtime/config.h"
 #include "fabric/audit.h"
 #include "fabric/flow.h"
 #include "fabric/topology.h"
+#include "runtime/config.h"
 #include "wire/frame.h"
 
 namespace rove::sim {

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 struct Task {
     const Point* point;
-    PointRun run;
+    RunContext run;
     fs::path file, flows;  // what it gave; empty: it writes no flows
 };
 
@@ -156,7 +156,7 @@ Results run_points(const Experiment& experiment, const RunnerConfig& config) {
 }
 
 Report run_seeds(const Experiment& experiment, const RunnerConfig& config) {
-    const auto all = [&](const PointRun& with) {
+    const auto all = [&](const RunContext& with) {
         Values values;
         for (const Measure& measure : experiment.run(with.seed).measures) {
             values[measure.metric] = measure.ours;

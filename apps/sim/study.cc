@@ -11,12 +11,12 @@ namespace {
 
 constexpr std::array kStudied{kEcmpScheme,        kIrnScheme,         kMpRdmaScheme,
                               kEunomiaSchemes[0], kEunomiaSchemes[2], kRepsScheme};
-constexpr Time wait(const PointRun& with) {
+constexpr Time wait(const RunContext& with) {
     return (with.quick ? 50 : 200) * kMillisecond;
 }
 
 // Every host sends once, to one of another rack.
-Offered permutation_flows(const PointRun& with) {
+OfferedLoad permutation_flows(const RunContext& with) {
     Random random(with.seed, 1);
     std::vector<uint32_t> to(kEunomiaHosts);
     const auto rack = [](uint32_t host) { return host / kEunomiaRackHosts; };
@@ -28,15 +28,15 @@ Offered permutation_flows(const PointRun& with) {
             if (rack(other) != rack(to[i]) && rack(to[other]) != rack(i)) std::swap(to[i], to[other]);
         }
     }
-    Offered offered{.drain = wait(with)};
+    OfferedLoad offered{.drain = wait(with)};
     const uint64_t bytes = with.quick ? 500'000 : 2'000'000;
     for (uint32_t i = 0; i < kEunomiaHosts; ++i) offered.flows.push_back({.from = i, .to = to[i], .bytes = bytes});
     return offered;
 }
 
 // All others of four racks to one host.
-Offered incast_flows(const PointRun& with) {
-    Offered offered{.drain = wait(with)};
+OfferedLoad incast_flows(const RunContext& with) {
+    OfferedLoad offered{.drain = wait(with)};
     constexpr uint32_t senders = 64;
     const auto to = static_cast<uint32_t>(senders + Random(with.seed, 2).below(kEunomiaHosts - senders));
     for (uint32_t i = 0; i < senders; ++i)
@@ -45,8 +45,8 @@ Offered incast_flows(const PointRun& with) {
 }
 
 // Everybody to everybody, beginning with those behind oneself.
-Offered all_to_all_flows(const PointRun& with) {
-    Offered offered{.drain = wait(with)};
+OfferedLoad all_to_all_flows(const RunContext& with) {
+    OfferedLoad offered{.drain = wait(with)};
     for (uint32_t step = 1; step < kEunomiaHosts; ++step) {
         for (uint32_t i = 0; i < kEunomiaHosts; ++i)
             offered.flows.push_back(
@@ -55,18 +55,18 @@ Offered all_to_all_flows(const PointRun& with) {
     return offered;
 }
 
-Offered ring_flows(const PointRun& with) {
+OfferedLoad ring_flows(const RunContext& with) {
     return {.ring_bytes = kEunomiaHosts * (with.quick ? 65'536ull : 524'288ull), .drain = wait(with)};
 }
 
 struct Load {
     const char* name;
-    Offered (*offered)(const PointRun& with);
+    OfferedLoad (*offered)(const RunContext& with);
     Variant variant{};
 };
 const std::array kStudyLoads{
-    Load{"storage50", [](const PointRun& with) { return poisson_load(with, ali_storage(), 0.5); }},
-    Load{"storage80", [](const PointRun& with) { return poisson_load(with, ali_storage(), 0.8); }},
+    Load{"storage50", [](const RunContext& with) { return poisson_load(with, ali_storage(), 0.5); }},
+    Load{"storage80", [](const RunContext& with) { return poisson_load(with, ali_storage(), 0.8); }},
     Load{"permutation", permutation_flows},
     Load{"incast", incast_flows},
     Load{"all-to-all", all_to_all_flows},
@@ -90,10 +90,10 @@ std::vector<Point> study_points() {
     for (const Load& load : kStudyLoads) {
         for (const auto& [network, losses] : kStudyNetworks) {
             for (const Scheme& scheme : kStudied) {
-                const auto run = [&load, losses = losses, scheme](const PointRun& with) {
+                const auto run = [&load, losses = losses, scheme](const RunContext& with) {
                     Variant variant = load.variant;
                     variant.losses = losses;
-                    variant.by_papers = true;
+                    variant.follow_papers = true;
                     return run_flows(with, scheme, load.offered(with), variant);
                 };
                 points.push_back({name_of(load, network, scheme), run});

@@ -13,7 +13,7 @@ constexpr std::array kLossPercent{0.1, 0.5, 1.0, 2.0, 5.0};
 constexpr std::array kPackets{1u, 2u, 4u, 8u, 16u, 32u, 64u};
 constexpr size_t kMessages = 10'000;
 constexpr size_t kFirst = 20;  // not counted: the round trip is not known yet
-constexpr double kMostRtts = 10;
+constexpr double kMaxRtts = 10;
 
 struct Outcome {
     double tail;            // the 99.9th percentile of a message's completion time, in base round trips
@@ -66,7 +66,7 @@ Report tail(uint64_t seed) {
                 repeated = std::max(repeated, outcome.repeated);
                 false_alarms += outcome.false_alarms;
                 report.measures.push_back({mode + format(", loss %g %%", loss) + format(", %.0f packets", packets),
-                                           "RTT", outcome.tail, std::nullopt, "below 10", outcome.tail < kMostRtts});
+                                           "RTT", outcome.tail, std::nullopt, "below 10", outcome.tail < kMaxRtts});
             }
             report.measures.push_back(
                 {mode + format(", loss %g %%: sent again for each lost, most", loss), "packets", repeated});

@@ -16,7 +16,7 @@ bool letter = false;
 
 }  // namespace
 
-void by_letter() {
+void use_published_rules() {
     letter = true;
 }
 

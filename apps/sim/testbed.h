@@ -37,9 +37,10 @@ inline constexpr Red kDcqcnRed{1.0, 40 * 1030, 1000 * 1030}, kScaleRed{1.0, 60'0
 inline constexpr DynamicPfc kScalePfc{.alpha = 16, .frame_bytes = kMtu + 90};
 
 // MP-RDMA's rules over rove's sender: without BX-1, BX-3 and BX-4, but with what paths.h says in its notes 2, 3 and 5.
-// by_letter(): from then on a window counts ACKs (MP-2), and recovery repeats everything (MP-9), as by its text.
+// use_published_rules(): from then on a window counts ACKs (MP-2), and recovery repeats everything (MP-9), as by its
+// text.
 transport::Config mp_rdma(uint32_t mtu = kMtu);
-void by_letter();
+void use_published_rules();
 // IRN (SIGCOMM'18): selective repeat, and a window of one bandwidth-delay product instead of congestion control.
 transport::Config irn();
 // Of a packet from the middle of a WRITE on the wire, the part that is payload: without Ethernet with preamble, gap and

@@ -142,7 +142,7 @@ uint32_t fullest_link(const std::vector<FlowSpec>& flows, const std::vector<uint
 bool is_one_path(const Paths& paths) {
     return paths.vps == 1 && paths.balancer == Balancer::kEcmp;
 }
-constexpr uint32_t kDraws = 200, kLeastShared = 4, kMostShared = 8;
+constexpr uint32_t kDraws = 200, kMinShared = 4, kMaxShared = 8;
 std::string shared_by(uint32_t flows) {
     return "fullest link shared by " + std::to_string(flows);
 }
@@ -153,8 +153,8 @@ double fullest_us(double flows) {
 }
 
 // `ports`, if any: the source port of each flow.
-Values play(const PointRun& with, Network& network, const std::vector<Host*>& hosts, const std::vector<FlowSpec>& flows,
-            std::vector<uint16_t>* ports = nullptr) {
+Values play(const RunContext& with, Network& network, const std::vector<Host*>& hosts,
+            const std::vector<FlowSpec>& flows, std::vector<uint16_t>* ports = nullptr) {
     Workload workload(network, hosts, flows, {.qp = {.multipath = true, .mtu = kPacket}});
     Time last = 0;
     workload.on_record = [&](const FlowRecord& record) {
@@ -181,7 +181,7 @@ Values play(const PointRun& with, Network& network, const std::vector<Host*>& ho
             {"dropped", static_cast<double>(network.total(&LinkStats::dropped_packets))}};
 }
 
-Values run(const PointRun& with, const Matrix& matrix, const Paths& paths, bool trims) {
+Values run(const RunContext& with, const Matrix& matrix, const Paths& paths, bool trims) {
     SwitchConfig the_switch{.buffer_bytes = 64 << 20, .queue_bytes = trims ? kProduct : 5 * kProduct};
     the_switch.red = {1.0, kProduct / 5, kProduct * 4 / 5};
     the_switch.balancer = paths.balancer;
@@ -203,16 +203,16 @@ Values run(const PointRun& with, const Matrix& matrix, const Paths& paths, bool 
     values["fullest"] = fullest_link(flows, ports, hosts);
     for (uint32_t draw = 0; draw < kDraws; ++draw) {
         for (uint16_t& port : ports) port = static_cast<uint16_t>(transport::kFirstVp + random.below(transport::kVps));
-        const uint32_t fullest = std::clamp(fullest_link(flows, ports, hosts), kLeastShared, kMostShared);
+        const uint32_t fullest = std::clamp(fullest_link(flows, ports, hosts), kMinShared, kMaxShared);
         values[shared_by(fullest)] += 1.0 / kDraws;
     }
-    for (uint32_t i = kLeastShared; i <= kMostShared; ++i) values.try_emplace(shared_by(i), 0);
+    for (uint32_t i = kMinShared; i <= kMaxShared; ++i) values.try_emplace(shared_by(i), 0);
     return values;
 }
 
 // A leaf's first way up and down is slow. Their windows are 150 packets from the start on, one and a half products.
 constexpr uint32_t kFailedWindow = 150;
-Values run_failed(const PointRun& with, uint64_t bytes, const Paths& paths) {
+Values run_failed(const RunContext& with, uint64_t bytes, const Paths& paths) {
     constexpr uint64_t rate = 400 * kGbps;
     constexpr uint32_t product = product_of(rate, 9 * kMicrosecond - 600 * kNanosecond);
     SwitchConfig the_switch{.buffer_bytes = 256 << 20, .queue_bytes = product};
@@ -270,7 +270,7 @@ std::string name_of(const Matrix& matrix, const Paths& paths, const char* networ
 std::vector<Point> uec_points() {
     std::vector<Point> points;
     const auto add = [&](const Matrix& matrix, const Paths& paths, const char* network) {
-        points.push_back({name_of(matrix, paths, network), [&matrix, &paths, network](const PointRun& with) {
+        points.push_back({name_of(matrix, paths, network), [&matrix, &paths, network](const RunContext& with) {
                               return run(with, matrix, paths, network == kNetworks[0]);
                           }});
     };
@@ -314,7 +314,7 @@ Report uec(const Results& results) {
                                            "at most 1.05", ours <= 1.05 * bound});
                 report.measures.push_back(results.measure("flows of that link, " + point, "", point, "fullest"));
                 double likely = 0;  // that the fullest link of a draw takes no longer than theirs
-                for (uint32_t flows = kLeastShared; flows <= kMostShared; ++flows) {
+                for (uint32_t flows = kMinShared; flows <= kMaxShared; ++flows) {
                     const std::string metric = shared_by(flows);
                     report.measures.push_back(results.measure(metric + ", " + point, "of draws", point, metric));
                     if (fullest_us(flows) <= kOnePath) likely += results.mean(point, metric);
@@ -341,7 +341,7 @@ std::vector<Point> uec_failed_points() {
     std::vector<Point> points;
     for (const FailedRow& row : kFailedRows) {
         for (const Paths& paths : kFailedChoices) {
-            points.push_back({failed_name(row, paths), [&row, &paths](const PointRun& with) {
+            points.push_back({failed_name(row, paths), [&row, &paths](const RunContext& with) {
                                   return run_failed(with, row.megabytes * uint64_t{1'000'000}, paths);
                               }});
         }

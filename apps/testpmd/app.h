@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/runtime.h"
 #include "run.h"
+#include "runtime/runtime.h"
 #include "session.h"
 
 namespace rove::testpmd {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/report.h"
 #include "histogram.h"
+#include "runtime/report.h"
 
 namespace rove::testpmd {
 

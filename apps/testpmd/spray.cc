@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "runtime/runtime.h"
 #include "latency.h"
+#include "runtime/runtime.h"
 #include "tent_report.h"
 
 namespace rove::testpmd {

@@ -2,8 +2,8 @@
 // The end of a spray that is written to and read from: its engine answers, and it drives the ports.
 #pragma once
 
-#include "runtime/runtime.h"
 #include "run.h"
+#include "runtime/runtime.h"
 #include "segment.h"
 
 namespace rove::testpmd {

@@ -27,7 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kMostProcesses = 250;
+constexpr uint32_t kMaxProcesses = 250;
 constexpr uint32_t kOutstanding = 4;                  // WRITEs to each of the others
 constexpr auto kPatience = std::chrono::seconds(60);  // for the others
 constexpr uint32_t kFirstPsn = 1;
@@ -44,7 +44,7 @@ struct Endpoint {
     ibv_gid gid;
     uint64_t address;  // of as many pieces of `size` bytes as there are processes: that of each writer
     uint32_t rkey;
-    std::array<uint32_t, kMostProcesses> qpns;  // by the process at the other end
+    std::array<uint32_t, kMaxProcesses> qpns;  // by the process at the other end
 };
 
 void check(bool good, const char* what) {
@@ -126,7 +126,7 @@ void run(const Options& options) {
     check(ibv_query_gid(context, 1, 1, &mine.gid) == 0, "ibv_query_gid");
     mine.address = reinterpret_cast<uint64_t>(target.data());
     mine.rkey = to->rkey;
-    std::array<ibv_qp*, kMostProcesses> qps{};
+    std::array<ibv_qp*, kMaxProcesses> qps{};
     all_others([&](uint32_t other) {
         ibv_qp_init_attr init{};
         init.send_cq = init.recv_cq = cq;
@@ -195,8 +195,8 @@ int main(int argc, char** argv) try {
     app.add_option("--folder", options.folder, "empty, and the same for all")
         ->required()
         ->check(CLI::ExistingDirectory);
-    app.add_option("--processes", options.processes)->check(CLI::Range(2u, kMostProcesses));
-    app.add_option("--rank", options.rank, "from 0")->check(CLI::Range(0u, kMostProcesses - 1));
+    app.add_option("--processes", options.processes)->check(CLI::Range(2u, kMaxProcesses));
+    app.add_option("--rank", options.rank, "from 0")->check(CLI::Range(0u, kMaxProcesses - 1));
     app.add_option("--size", options.size, "of a WRITE, bytes")->check(CLI::Range(1u, 1u << 30));
     app.add_option("--seconds", options.seconds)->check(CLI::Range(0.1, 3600.0));
     CLI11_PARSE(app, argc, argv);

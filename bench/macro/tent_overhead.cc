@@ -26,8 +26,8 @@
 #include <string>
 #include <vector>
 
-#include "tent/engine/clock.h"
 #include "tent/control/frame.h"
+#include "tent/engine/clock.h"
 #include "tent/transports/rdma/connection.h"
 
 namespace {

@@ -38,7 +38,7 @@ struct Sink {
         void send(const wire::Headers& headers, const void* payload) {
             uint8_t* frame = sink.frames[sink.count].data();
             if (sink.build) {
-                const wire::Built built = series.build_unsealed(frame, headers, payload);
+                const wire::BuiltFrame built = series.build_unsealed(frame, headers, payload);
                 if (built.l3_offset != 0) wire::seal(frame, built);
                 sink.bytes[sink.count] = built.bytes;
             }

@@ -63,7 +63,7 @@ class DriveLock {
 
     // For good: drivers stay away, as for a control call that waits for ever; control calls go on as before. A driver
     // that looked before may still get in.
-    void keep_out() { waiters_.fetch_add(1, std::memory_order_relaxed); }
+    void block_drivers() { waiters_.fetch_add(1, std::memory_order_relaxed); }
     // Whether somebody is inside. Relaxed: to wait with, not to rely on.
     bool held() const { return held_.load(std::memory_order_relaxed); }
 

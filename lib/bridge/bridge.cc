@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <random>
 
+#include "port/ethdev/ethdev.h"
+#include "port/factory/open_port.h"
+#include "port/port_name.h"
 #include "runtime/eal.h"
 #include "runtime/interrupts.h"
-#include "port/port_name.h"
-#include "port/ethdev/ethdev.h"
-#include "port/open_port.h"
 #include "runtime/runtime_folder.h"
 
 namespace rove::bridge {
@@ -74,7 +74,7 @@ std::string Bridge::open_ports(const Settings& settings) {
     if (!claim) return error;
     claim_.emplace(std::move(*claim));
     {
-        const datapath::HugepageTurn turn;
+        const datapath::HugepageInitLock turn;
         if (!datapath::prepare_eal(config_, &error) || !datapath::start_eal(config_, &error)) return error;
         eal_started_ = true;
         clock_.start();
@@ -84,7 +84,7 @@ std::string Bridge::open_ports(const Settings& settings) {
                                         static_cast<uint16_t>(buffer_bytes + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY);
     }
     if (pool_ == nullptr) return "no memory for packets; allowed: more by EAL's -m";
-    const datapath::LinkPort::Environment environment{poller_, *this, pool_, datapath::frame_room_bytes(device.mtu),
+    const datapath::LinkPort::Environment environment{event_loop_, *this, pool_, datapath::frame_room_bytes(device.mtu),
                                                       true};
     uplink_ = datapath::open_port(0, device, environment, {pool_}, &error);
     if (uplink_ == nullptr) return error;
@@ -147,8 +147,8 @@ void Bridge::detach(datapath::Port& port, const datapath::LinkRings& link) {
     if (link.receiver != nullptr) {
         now_ns_ = clock_.now_ns();
         // A program may have sent frames before it ended: at most as many as its ring holds.
-        constexpr int kMostBursts = 64;
-        for (int bursts = 0; bursts < kMostBursts && outlet_->has_room(); ++bursts) {
+        constexpr int kMaxBursts = 64;
+        for (int bursts = 0; bursts < kMaxBursts && outlet_->has_room(); ++bursts) {
             if (receive_from(member, *link.receiver) == 0) break;
             outlet_->flush();
         }
@@ -192,7 +192,7 @@ void Bridge::members_changed() {
     std::set<wire::Gid> hosts;
     for (const auto& member : peers_)
         if (member != nullptr) hosts.insert(member->addresses.begin(), member->addresses.end());
-    neighbours_->speak_for(std::move(hosts));
+    neighbours_->set_proxied(std::move(hosts));
 }
 
 // --- the loop --------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ void Bridge::run() {
     mesh_->start();
     uint64_t idle_since_ns = clock_.now_ns(), looked_ns = 0, nap_ns = kFirstNapNs;
     while (!stopped_.load(std::memory_order_relaxed)) {
-        look_after_ports();
+        schedule_port_check();
         uint32_t moved = 0;
         bool member_was_full = false;
         {
@@ -227,12 +227,12 @@ void Bridge::run() {
         }
         if (now_ns - looked_ns >= kLookNs) {
             looked_ns = now_ns;
-            poller_.wait(0);
+            event_loop_.wait(0);
         }
         if (now_ns - idle_since_ns < kIdleNs) {
             // The member that does not read may have no other core than this one. Not sched_yield(): who polls there
             // would keep it for a time slice, and whoever wakes up gets it back at once.
-            if (member_was_full) poller_.wait(kFirstNapNs);
+            if (member_was_full) event_loop_.wait(kFirstNapNs);
             rte_pause();
             continue;
         }
@@ -244,7 +244,7 @@ void Bridge::run() {
 
 void Bridge::stop() {
     stopped_.store(true, std::memory_order_relaxed);
-    poller_.wake();
+    event_loop_.wake();
 }
 
 void Bridge::sleep(uint64_t nap_ns) {
@@ -255,10 +255,10 @@ void Bridge::sleep(uint64_t nap_ns) {
         if (!arm()) return;
     }
     const uint64_t now_ns = clock_.now_ns();
-    const uint64_t care_ns = uplink_->wants_care() ? kCareNs : kSeldomNs;
-    const uint64_t most_ns = uplink_->rings() ? care_ns : nap_ns;
+    const uint64_t poll_interval_ns = uplink_->needs_polling() ? kCareNs : kSeldomNs;
+    const uint64_t most_ns = uplink_->rings() ? poll_interval_ns : nap_ns;
     if (until_ns > now_ns && !ports_changed_.load(std::memory_order_relaxed))
-        poller_.wait(std::min(until_ns - now_ns, most_ns));
+        event_loop_.wait(std::min(until_ns - now_ns, most_ns));
     const std::lock_guard lock(mutex_);
     disarm();
 }
@@ -277,13 +277,13 @@ void Bridge::disarm() {
 
 void Bridge::ports_changed() {
     ports_changed_.store(true, std::memory_order_relaxed);
-    poller_.wake();
+    event_loop_.wake();
 }
 
-void Bridge::look_after_ports() {
+void Bridge::schedule_port_check() {
     const uint64_t now_ns = clock_.now_ns();
-    const uint64_t care_ns = uplink_->wants_care() ? kCareNs : kSeldomNs;
-    if (now_ns - looked_after_ns_ < care_ns && !ports_changed_.load(std::memory_order_relaxed)) return;
+    const uint64_t poll_interval_ns = uplink_->needs_polling() ? kCareNs : kSeldomNs;
+    if (now_ns - looked_after_ns_ < poll_interval_ns && !ports_changed_.load(std::memory_order_relaxed)) return;
     ports_changed_.store(false, std::memory_order_relaxed);
     looked_after_ns_ = now_ns;
     const std::lock_guard control(control_);
@@ -292,7 +292,7 @@ void Bridge::look_after_ports() {
         restarted_ns_ = now_ns;
     }
     mesh_->poll_link();
-    if (!uplink_->poll_link() || !uplink_->ready() || uplink_->finds_neighbours()) return;
+    if (!uplink_->poll_link() || !uplink_->ready() || uplink_->resolves_neighbours()) return;
     const std::lock_guard lock(mutex_);
     for (const auto& member : peers_)
         if (member != nullptr) announce(member->addresses);

@@ -26,18 +26,18 @@
 
 #include "bridge/forwarding.h"
 #include "bridge/outlet.h"
+#include "link/neighbour.h"
+#include "port/event_loop.h"
+#include "port/factory/port_claim.h"
+#include "port/memif/link_port.h"
+#include "port/memif/link_queues.h"
+#include "port/mesh/mesh.h"
 #include "runtime/clock.h"
 #include "runtime/config.h"
-#include "link/neighbour.h"
-#include "port/poller.h"
-#include "port/port_claim.h"
-#include "port/mesh/link_port.h"
-#include "port/mesh/link_queues.h"
-#include "port/mesh/mesh.h"
 
 namespace rove::bridge {
 
-class Bridge final : private datapath::LinkUser {
+class Bridge final : private datapath::LinkObserver {
   public:
     struct Settings {
         std::string folder;             // of the mesh; "": that of this user
@@ -55,7 +55,7 @@ class Bridge final : private datapath::LinkUser {
     void run();
     void stop();
     // What else the thread shall look at.
-    datapath::Poller& poller() { return poller_; }
+    datapath::EventLoop& poller() { return event_loop_; }
 
     // What there is to see; any thread.
     struct MemberState {
@@ -111,7 +111,7 @@ class Bridge final : private datapath::LinkUser {
     explicit Bridge(const Settings& settings);
     std::string open_ports(const Settings& settings);  // "" or why not
 
-    // datapath::LinkUser
+    // datapath::LinkObserver
     std::optional<uint16_t> new_outlet() override { return 0; }  // no path of the transport's leads through us
     void free_outlet(uint16_t) override {}
     void attach(datapath::Port& port, const datapath::LinkRings& link) override;
@@ -145,14 +145,14 @@ class Bridge final : private datapath::LinkUser {
     bool arm();
     void disarm();
 
-    void look_after_ports();
+    void schedule_port_check();
     void sleep(uint64_t nap_ns);
 
     datapath::Config config_;
     datapath::Clock clock_;
     std::optional<datapath::PortClaim> claim_;
     rte_mempool* pool_ = nullptr;
-    datapath::Poller poller_;
+    datapath::EventLoop event_loop_;
     std::unique_ptr<datapath::Port> uplink_;
     std::unique_ptr<datapath::MeshPort> mesh_;
     uint32_t path_mtu_ = 0;

@@ -16,13 +16,13 @@ using datapath::RxQueue;
 
 namespace {
 
-constexpr size_t kMostUnresolved = 256;         // addresses that are asked for
-constexpr size_t kMostUnresolvedOfOne = 8;      // ... for one member
-constexpr size_t kMostWaiting = 32;             // frames for each: a member's first burst
-constexpr size_t kMostWaitingOfAll = 1024;      // a part of the pool
+constexpr size_t kMaxUnresolved = 256;          // addresses that are asked for
+constexpr size_t kMaxUnresolvedOfOne = 8;       // ... for one member
+constexpr size_t kMaxWaiting = 32;              // frames for each: a member's first burst
+constexpr size_t kMaxWaitingOfAll = 1024;       // a part of the pool
 constexpr uint64_t kAskAgainNs = 50'000'000;    // as Interface::resolve()
 constexpr uint64_t kGiveUpNs = 1'000'000'000;   // the sender will have sent again
-constexpr size_t kMostKnown = 4096;             // as Neighbours::kMaxEntries
+constexpr size_t kMaxKnown = 4096;              // as Neighbours::kMaxEntries
 constexpr uint64_t kUnusedNs = 60'000'000'000;  // then a host at the uplink is no longer looked after
 constexpr uint64_t kForgetNs = 10'000'000'000;  // between two looks for those
 
@@ -59,7 +59,7 @@ uint32_t Bridge::receive_from_uplink() {
             take_from_uplink(*frames[i]);
             if (frames[i]->pool != nullptr) rte_pktmbuf_free(frames[i]);
         }
-        if (queue->lends()) queue->release();
+        if (queue->is_zero_copy()) queue->release();
     }
     return received;
 }
@@ -185,7 +185,7 @@ void Bridge::discover(const rte_mbuf& arrived) {
 }
 
 std::shared_ptr<const transport::NextHop> Bridge::resolve(const wire::Gid& next_hop) {
-    if (!uplink_->finds_neighbours()) return neighbours_->use(next_hop, now_ns_);
+    if (!uplink_->resolves_neighbours()) return neighbours_->use(next_hop, now_ns_);
     const auto way = uplink_->find(next_hop, 0);
     return way ? way->next_hop : nullptr;
 }
@@ -197,7 +197,7 @@ const transport::NextHop* Bridge::find(const wire::Gid& next_hop) {
     }
     std::shared_ptr<const transport::NextHop> found = resolve(next_hop);
     if (found == nullptr) return nullptr;
-    if (known_.size() == kMostKnown) known_.clear();  // they are found again as they are used
+    if (known_.size() == kMaxKnown) known_.clear();  // they are found again as they are used
     return known_.emplace(next_hop, Known{std::move(found), now_ns_}).first->second.next_hop.get();
 }
 
@@ -215,9 +215,9 @@ Bridge::Unresolved* Bridge::place_to_wait(Member asker, const wire::Gid& next_ho
         waiting += one.frames.size();
         if (one.next_hop == next_hop) asked = &one;
     }
-    if (waiting == kMostWaitingOfAll) return nullptr;
-    if (asked != nullptr) return asked->frames.size() < kMostWaiting ? asked : nullptr;
-    if (of_asker == kMostUnresolvedOfOne || unresolved_.size() == kMostUnresolved) return nullptr;
+    if (waiting == kMaxWaitingOfAll) return nullptr;
+    if (asked != nullptr) return asked->frames.size() < kMaxWaiting ? asked : nullptr;
+    if (of_asker == kMaxUnresolvedOfOne || unresolved_.size() == kMaxUnresolved) return nullptr;
     unresolved_ns_ = now_ns_;
     return &unresolved_.emplace_back(Unresolved{next_hop, asker, now_ns_, now_ns_ + kGiveUpNs, {}});
 }
@@ -242,7 +242,7 @@ void Bridge::look_up_unresolved() {
         }
         if (one.ask_ns <= now_ns_) {
             one.ask_ns = now_ns_ + kAskAgainNs;
-            if (!uplink_->finds_neighbours())
+            if (!uplink_->resolves_neighbours())
                 send_small([&](uint8_t* at) { return neighbours_->ask(one.next_hop, at, now_ns_); });
         }
         return false;
@@ -267,7 +267,7 @@ void Bridge::send_questions() {
 
 // So that whoever knew another MAC for them, as of a bridge before this one, learns this one.
 void Bridge::announce(const std::vector<wire::Gid>& addresses) {
-    if (!uplink_->ready() || uplink_->finds_neighbours()) return;
+    if (!uplink_->ready() || uplink_->resolves_neighbours()) return;
     for (const wire::Gid& address : addresses)
         send_small([&](uint8_t* at) {
             return datapath::build_announce(at, {mac(), address, forwarding_->settings().vlan});

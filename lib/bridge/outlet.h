@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "bridge/forwarding.h"
-#include "port/port.h"
 #include "port/memif/ring.h"
+#include "port/port.h"
 
 namespace rove::bridge {
 

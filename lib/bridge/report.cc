@@ -4,10 +4,10 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "base/telemetry_data.h"
 #include "bridge/bridge.h"
 #include "link/address.h"
 #include "runtime/telemetry.h"
-#include "base/telemetry_data.h"
 
 namespace rove::bridge {
 

@@ -145,7 +145,7 @@ void Cm::Impl::close(uint64_t now_ns, Connection& c, const std::optional<Mad>& a
     c.mad = answer;
     leave_backlog(c);
     forget_remote_qp(c);
-    c.retries = answer && c.promised ? kUnaskedRepetitions : 0;
+    c.retries = answer && c.promised ? kUnsolicitedRetransmits : 0;
     c.timeout = config_.first_timeout;
     set_deadline(c, now_ns + (c.retries > 0 ? timeout_ns(c.timeout) : linger_ns(c)));
 }
@@ -195,7 +195,7 @@ int Cm::Impl::listen(const Listen& listen, void* context, Id& id) {
     auto& service = services_[listen.service_id];
     service.push_back(&listener);
     if (service.size() == 1) ++ports_[static_cast<uint16_t>(listen.service_id)].services;
-    for (HeldRequest& held : held_requests_)
+    for (DeferredRequest& held : held_requests_)
         if (held.service_id == listen.service_id) held.until_ns = 0;
     return 0;
 }
@@ -281,7 +281,7 @@ int Cm::Impl::confirm(uint64_t now_ns, Connection& c, std::span<const uint8_t> p
     c.mad = build({c.transaction_id, rtu});
     ++counters_[Counter::kEstablished];
     send(c.path, *c.mad);
-    c.retries = c.promised ? kUnaskedRepetitions : 0;
+    c.retries = c.promised ? kUnsolicitedRetransmits : 0;
     c.timeout = config_.first_timeout;
     if (c.retries > 0) set_deadline(c, now_ns + timeout_ns(c.timeout));
     return 0;
@@ -410,7 +410,7 @@ int Cm::Impl::destroy(uint64_t now_ns, Id id) {
     if (done) {
         erase(*c);
     } else {
-        orphan(*c);
+        detach(*c);
     }
     return 0;
 }
@@ -469,8 +469,7 @@ const char* to_string(EventKind kind) {
     return "unknown";
 }
 
-Cm::Cm(const Config& config, const Secret& secret, Sink& sink)
-    : impl_(std::make_unique<Impl>(config, secret, sink)) {}
+Cm::Cm(const Config& config, const Secret& secret, Sink& sink) : impl_(std::make_unique<Impl>(config, secret, sink)) {}
 Cm::~Cm() = default;
 
 int Cm::listen(const Listen& listen, void* context, Id& id) {

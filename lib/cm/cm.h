@@ -20,9 +20,9 @@
 #include <optional>
 #include <span>
 
+#include "base/secret.h"
 #include "cm/counters.h"
 #include "cm/messages.h"
-#include "base/secret.h"
 
 namespace rove::cm {
 

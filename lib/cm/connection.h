@@ -6,8 +6,8 @@
 #include <list>
 #include <unordered_map>
 
-#include "cm/cm.h"
 #include "base/secret.h"
+#include "cm/cm.h"
 #include "wire/byte_order.h"
 
 namespace rove::cm {

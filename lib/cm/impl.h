@@ -18,7 +18,7 @@ inline constexpr uint8_t kMaxExtensions = 16;
 inline constexpr uint8_t kLongestService = 24;  // 69 s: what Linux asks for
 // A peer that an MRA has told to wait asks no more for long. So the answer (a REJ, or an RTU) is repeated so often, in
 // case it is lost.
-inline constexpr uint8_t kUnaskedRepetitions = 4;
+inline constexpr uint8_t kUnsolicitedRetransmits = 4;
 // Some servers listen anew while a client is on its way: perftest's with -R closes one listener of a port, and opens
 // another there, perhaps of another port space. So whoever asks where nobody listens, but somebody does on the same
 // port, or did so lately, waits that long for a listener; so many requests at most.
@@ -69,7 +69,7 @@ class Cm::Impl {
         const Path& from;
         uint8_t max_mtu;
         std::span<const uint8_t> mad;
-        bool may_wait;  // for a listener
+        bool may_defer;  // for a listener
         uint64_t transaction_id;
     };
     // A port number, of whatever port space.
@@ -78,7 +78,7 @@ class Cm::Impl {
         uint64_t closed_ns = 0;  // when the last of them went; while there is none
     };
     // A REQ or SIDR_REQ that waits for a listener.
-    struct HeldRequest {
+    struct DeferredRequest {
         Path from;
         uint8_t max_mtu;
         Mad mad;
@@ -97,7 +97,7 @@ class Cm::Impl {
     void repeat_unasked(uint64_t now_ns, Connection& c);
     void give_up(uint64_t now_ns, Connection& c);
     void leave_backlog(Connection& c);  // it is established, or has ended
-    void orphan(Connection& c);         // the program has destroyed it, and it lingers
+    void detach(Connection& c);         // the program has destroyed it, and it lingers
     Listener* listener_for(uint64_t service_id, const wire::Gid& local);
     bool has_room(const Listener& listener, const wire::Gid& source) const;
     void enter_backlog(Listener& listener, Connection& c);
@@ -118,7 +118,7 @@ class Cm::Impl {
     void deliver(const Connection& c, EventKind kind, RejReason reason = RejReason::kNone);
 
     // receive.cc
-    void take(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad, bool may_wait);
+    void take(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad, bool may_defer);
     bool hold(const Received& in, uint64_t service_id);  // false: it is to be answered at once
     void on(const Received& in, const Req& req);
     void on(const Received& in, const Mra& mra);
@@ -154,7 +154,7 @@ class Cm::Impl {
     std::map<Id, Listener> listeners_;
     std::map<uint64_t, std::vector<Listener*>> services_;  // by service id; none empty
     std::map<uint16_t, Port> ports_;                       // by the low bits of service ids
-    std::vector<HeldRequest> held_requests_;
+    std::vector<DeferredRequest> held_requests_;
     std::unordered_map<uint64_t, Connection> connections_;  // by id
     std::list<Id> lingering_;                               // of these, those not owned, the oldest first
     std::unordered_map<uint32_t, Connection*> by_comm_id_;  // by ours, which are random

@@ -41,10 +41,10 @@ void Cm::Impl::receive(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::
     take(now_ns, from, max_mtu, mad, true);
 }
 
-void Cm::Impl::take(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad, bool may_wait) {
+void Cm::Impl::take(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad, bool may_defer) {
     Message message;
     if (const ParseError error = parse(mad, message); error != ParseError::kNone) return drop(drop_reason(error));
-    const Received in{now_ns, from, max_mtu, mad, may_wait, message.transaction_id};
+    const Received in{now_ns, from, max_mtu, mad, may_defer, message.transaction_id};
     std::visit([&](const auto& body) { on(in, body); }, message.body);
 }
 
@@ -107,14 +107,14 @@ RejReason Cm::Impl::check(const Received& in, const Req& req, const Listener& li
 }
 
 bool Cm::Impl::hold(const Received& in, uint64_t service_id) {
-    if (!in.may_wait || services_.contains(service_id)) return false;
+    if (!in.may_defer || services_.contains(service_id)) return false;
     const auto port = ports_.find(static_cast<uint16_t>(service_id));
     if (port == ports_.end()) return false;
     if (port->second.services == 0 && in.now_ns - port->second.closed_ns >= kReopensWithinNs) {
         ports_.erase(port);
         return false;
     }
-    const auto is_same = [&](const HeldRequest& held) {
+    const auto is_same = [&](const DeferredRequest& held) {
         return is_same_way(held.from, in.from) && std::equal(in.mad.begin(), in.mad.end(), held.mad.begin());
     };
     if (std::any_of(held_requests_.begin(), held_requests_.end(), is_same)) {
@@ -122,8 +122,8 @@ bool Cm::Impl::hold(const Received& in, uint64_t service_id) {
         return true;
     }
     if (held_requests_.size() == kMaxHeldRequests) return false;
-    HeldRequest& held =
-        held_requests_.emplace_back(HeldRequest{in.from, in.max_mtu, {}, service_id, in.now_ns + kReopensWithinNs});
+    DeferredRequest& held =
+        held_requests_.emplace_back(DeferredRequest{in.from, in.max_mtu, {}, service_id, in.now_ns + kReopensWithinNs});
     std::copy(in.mad.begin(), in.mad.end(), held.mad.begin());
     return true;
 }

@@ -64,7 +64,7 @@ void Cm::Impl::erase(Connection& c) {
     connections_.erase(static_cast<uint64_t>(c.id));
 }
 
-void Cm::Impl::orphan(Connection& c) {
+void Cm::Impl::detach(Connection& c) {
     c.owned = false;
     c.context = nullptr;
     c.lingering = lingering_.insert(lingering_.end(), c.id);
@@ -132,7 +132,7 @@ void Cm::Impl::set_deadline(Connection& c, uint64_t deadline_ns) {
 
 uint64_t Cm::Impl::next_deadline() const {
     uint64_t deadline_ns = timers_.empty() ? Connection::kNever : timers_.begin()->first;
-    for (const HeldRequest& held : held_requests_) deadline_ns = std::min(deadline_ns, held.until_ns);
+    for (const DeferredRequest& held : held_requests_) deadline_ns = std::min(deadline_ns, held.until_ns);
     return deadline_ns;
 }
 
@@ -145,10 +145,10 @@ void Cm::Impl::expire(uint64_t now_ns) {
 // They are received once more: their listener is there by now, or they have waited long enough.
 void Cm::Impl::end_held_requests(uint64_t now_ns) {
     const auto due = std::stable_partition(held_requests_.begin(), held_requests_.end(),
-                                           [&](const HeldRequest& held) { return held.until_ns > now_ns; });
-    const std::vector<HeldRequest> ended(due, held_requests_.end());
+                                           [&](const DeferredRequest& held) { return held.until_ns > now_ns; });
+    const std::vector<DeferredRequest> ended(due, held_requests_.end());
     held_requests_.erase(due, held_requests_.end());
-    for (const HeldRequest& held : ended) take(now_ns, held.from, held.max_mtu, held.mad, false);
+    for (const DeferredRequest& held : ended) take(now_ns, held.from, held.max_mtu, held.mad, false);
 }
 
 void Cm::Impl::on_deadline(uint64_t now_ns, Connection& c) {

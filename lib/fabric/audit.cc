@@ -65,7 +65,7 @@ Pauses pauses(const Network& network) {
     return sum;
 }
 
-uint32_t held_links(const Network& network, Time least) {
+uint32_t paused_links(const Network& network, Time least) {
     return static_cast<uint32_t>(std::ranges::count_if(network.links(), [&](const Link& link) {
         return link.present_pause() >= least && link.queued_packets() != 0;
     }));

@@ -19,7 +19,7 @@ Pauses pauses(const Network& network);
 
 // Links on which nothing has moved for `least`, for PFC has held back what waits there. Where that is more than any
 // queue takes to be emptied, they wait for each other: a deadlock.
-uint32_t held_links(const Network& network, Time least);
+uint32_t paused_links(const Network& network, Time least);
 
 // The length of queues at equal intervals, all of them together.
 class QueueSamples {

@@ -53,7 +53,7 @@ void Conga::give(Packet& packet, Time now) {
     packet.conga.feedback = row.entries[chosen].level;
 }
 
-void Conga::departs(Packet& packet, uint64_t bits_per_s, Time now) {
+void Conga::on_transmit(Packet& packet, uint64_t bits_per_s, Time now) {
     RateEstimator& link = estimator(packet.egress);
     link.add(packet.bytes, now, config_);
     if (packet.tagged)

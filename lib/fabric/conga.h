@@ -72,7 +72,7 @@ class Conga {
     // It will leave by packet.egress: one for a host of another leaf gets its tag.
     void give(Packet& packet, Time now);
     // It leaves by a link of that rate.
-    void departs(Packet& packet, uint64_t bits_per_s, Time now);
+    void on_transmit(Packet& packet, uint64_t bits_per_s, Time now);
 
     // How full the way by an uplink to the packet's leaf is: the link here, or what came back of the way.
     uint8_t congestion(const Packet& packet, uint32_t uplink, uint64_t bits_per_s, Time now) {

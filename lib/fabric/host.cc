@@ -216,7 +216,7 @@ void Host::receive_at(uint32_t node, Packet& packet) {
     pump();
 }
 
-void Host::foresee(const Packet& packet, uint32_t ahead) const {
+void Host::prefetch(const Packet& packet, uint32_t ahead) const {
     if (ahead == 3) {
         for (size_t at = 64; at < sizeof packet; at += 64)
             __builtin_prefetch(reinterpret_cast<const char*>(&packet) + at);
@@ -224,7 +224,7 @@ void Host::foresee(const Packet& packet, uint32_t ahead) const {
         qps_.prefetch(packet.frame.headers.bth.dest_qpn);
     } else {
         qps_.prefetch_object(packet.frame.headers.bth.dest_qpn);
-        link().foresee();
+        link().prefetch();
     }
 }
 
@@ -241,7 +241,7 @@ wire::ParseError Host::take(uint32_t node, Packet& packet) {
 }
 
 // The ring is filled again when half of it is empty: a few packets at once cost little more than one.
-void Host::departs(Packet&, Link& link) {
+void Host::on_transmit(Packet&, Link& link) {
     if (!blocked_ || link.queued_packets() > ring_packets_ / 2) return;
     blocked_ = false;
     pump();

@@ -93,8 +93,8 @@ class Host final : public Node {
         Port(World& world, uint32_t index, Host& host);
         bool is_destination() const override { return true; }
         void receive(Packet& packet, uint32_t) override { host_.receive_at(index(), packet); }
-        void foresee(const Packet& packet, uint32_t ahead) const override { host_.foresee(packet, ahead); }
-        void departs(Packet& packet, Link& link) override { host_.departs(packet, link); }
+        void prefetch(const Packet& packet, uint32_t ahead) const override { host_.prefetch(packet, ahead); }
+        void on_transmit(Packet& packet, Link& link) override { host_.on_transmit(packet, link); }
 
       private:
         Host& host_;
@@ -143,8 +143,8 @@ class Host final : public Node {
     void attach(Link& link) override;
     bool is_destination() const override { return true; }
     void receive(Packet& packet, uint32_t) override { receive_at(index(), packet); }
-    void foresee(const Packet& packet, uint32_t ahead) const override;
-    void departs(Packet& packet, Link& link) override;
+    void prefetch(const Packet& packet, uint32_t ahead) const override;
+    void on_transmit(Packet& packet, Link& link) override;
 
     // The engine's sink.
     bool ready() {

@@ -14,12 +14,12 @@ namespace rove::fabric {
 // from it: they are pools of which a host touches little (MultipathShared::kHeldPackets).
 void prefer_huge_pages() {
     constexpr size_t kHeapBytes = size_t{4} << 30, kPageBytes = 2 << 20;
-    constexpr int kLarge = 1 << 20, kMostLarge = 1 << 16;
+    constexpr int kLarge = 1 << 20, kMaxLarge = 1 << 16;
     mallopt(M_TRIM_THRESHOLD, -1);  // it never shrinks
     mallopt(M_MMAP_MAX, 0);
     void* const heap = std::malloc(kHeapBytes);
     mallopt(M_MMAP_THRESHOLD, kLarge);
-    mallopt(M_MMAP_MAX, kMostLarge);
+    mallopt(M_MMAP_MAX, kMaxLarge);
     if (heap == nullptr) return;
     const uintptr_t at = (reinterpret_cast<uintptr_t>(heap) + kPageBytes - 1) & ~uintptr_t{kPageBytes - 1};
     madvise(reinterpret_cast<void*>(at), kHeapBytes - kPageBytes, MADV_HUGEPAGE);

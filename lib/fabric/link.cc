@@ -90,7 +90,7 @@ inline void Link::send(Packet& packet, Time now) {
     busy_until_ = now + duration(packet.bytes);
     if (queued_packets_ != 0 || !urgent_.empty()) world_.events.schedule(sent_event_, busy_until_);
     if (up_) put_on_wire(packet, busy_until_ + config_.delay);
-    from_.departs(packet, *this);  // may enqueue more
+    from_.on_transmit(packet, *this);  // may enqueue more
     if (!up_) cut(packet);
 }
 
@@ -109,40 +109,40 @@ void Link::arrive() {
     if (!wire_.empty()) world_.events.schedule(arrival_event_, packet.next_arrival);
     if (packet.kind != Packet::Kind::kFrame) {
         const bool pause = packet.kind == Packet::Kind::kPause;
-        world_.tell(pause ? Happening::kPaused : Happening::kResumed, *this, packet);
+        world_.trace_event(pause ? TraceEvent::kPaused : TraceEvent::kResumed, *this, packet);
         world_.packets.give_back(packet);
         reverse_->set_paused(pause, pause_time_);
         return;
     }
     if (config_.loss > 0 && random_.chance(config_.loss)) {
         ++stats_.lost_packets;
-        world_.tell(Happening::kLost, *this, packet);
+        world_.trace_event(TraceEvent::kLost, *this, packet);
         world_.packets.give_back(packet);
         return;
     }
     if (config_.corruption > 0 && random_.chance(config_.corruption)) {
         damage(packet, random_.next());
         ++stats_.damaged_packets;
-        world_.tell(Happening::kDamaged, *this, packet);
+        world_.trace_event(TraceEvent::kDamaged, *this, packet);
     }
     ++stats_.delivered_packets;
-    world_.tell(Happening::kDelivered, *this, packet);
+    world_.trace_event(TraceEvent::kDelivered, *this, packet);
     to_.receive(packet, to_port_);
 }
 
 void Link::foresee_arrival(uint32_t ahead) {
     const Packet* const packet = wire_.first();
     if (ahead == Event::kForeseen - 1) {
-        foresee();
+        prefetch();
         __builtin_prefetch(packet);
     } else if (packet != nullptr) {
-        to_.foresee(*packet, ahead);
+        to_.prefetch(*packet, ahead);
     }
 }
 
 void Link::foresee_sending(uint32_t ahead) {
     if (ahead != Event::kForeseen - 1) return;
-    foresee();
+    prefetch();
     __builtin_prefetch(queue_.first());
 }
 
@@ -219,8 +219,8 @@ void Link::drain() {
     for (uint32_t left = queued_packets_ + urgent_packets_; left != 0; --left) {
         const bool urgent = !urgent_.empty();
         Packet& packet = urgent ? pop_urgent() : pop();
-        from_.departs(packet, *this);
-        world_.tell(Happening::kCut, *this, packet);
+        from_.on_transmit(packet, *this);
+        world_.trace_event(TraceEvent::kCut, *this, packet);
         world_.packets.give_back(packet);
     }
 }
@@ -238,7 +238,7 @@ Packet* Link::evict(uint32_t remaining) {
 void Link::cut(Packet& packet) {
     if (packet.kind == Packet::Kind::kFrame) {
         ++stats_.cut_packets;
-        world_.tell(Happening::kCut, *this, packet);
+        world_.trace_event(TraceEvent::kCut, *this, packet);
     }
     world_.packets.give_back(packet);
 }

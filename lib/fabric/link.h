@@ -112,7 +112,7 @@ class alignas(64) Link {
     Link& reverse() const { return *reverse_; }
 
     // A packet will be enqueued soon: fetches what that touches.
-    void foresee() const {
+    void prefetch() const {
         for (int line = 0; line < 5; ++line) __builtin_prefetch(reinterpret_cast<const char*>(this) + line * 64);
     }
 

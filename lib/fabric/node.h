@@ -24,9 +24,9 @@ class Node {
     // A packet has arrived at `port` and belongs to the node now.
     virtual void receive(Packet& packet, uint32_t port) = 0;
     // A packet will arrive `ahead` events from now, 3, then 2, then 1: fetches what that touches (scheduler.h, note 4).
-    virtual void foresee(const Packet&, uint32_t) const {}
+    virtual void prefetch(const Packet&, uint32_t) const {}
     // `link` has taken a packet from its queue and begins to send it.
-    virtual void departs(Packet& packet, Link& link) = 0;
+    virtual void on_transmit(Packet& packet, Link& link) = 0;
 
   protected:
     World& world_;

@@ -3,7 +3,7 @@
 
 #include "fabric/random.h"
 #include "wire/byte_order.h"
-#include "wire/transit.h"
+#include "wire/in_network.h"
 
 namespace rove::fabric {
 

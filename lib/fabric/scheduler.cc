@@ -37,8 +37,8 @@ inline void Scheduler::insert(Event& event) {
 
 void Scheduler::expect(double bits_per_s) {
     foresees_ = bits_per_s > kForeseenBits;
-    uint32_t bits = kMostBits;
-    while (bits > kLeastBits && std::ldexp(bits_per_s * 1e-12, static_cast<int>(bits)) > kBitsPerBucket) --bits;
+    uint32_t bits = kMaxBits;
+    while (bits > kMinBits && std::ldexp(bits_per_s * 1e-12, static_cast<int>(bits)) > kBitsPerBucket) --bits;
     if (bits == bits_) return;
     std::vector<Event*> events;  // in their order
     while (in_wheel_ != 0) {
@@ -56,7 +56,7 @@ void Scheduler::run_until(Time end) {
     stopped_ = false;
     for (Event* event; (event = earliest()) != nullptr && event->time_ <= end;) {
         if ((event->place_ & Event::kWheel) != 0) {
-            if (foresees_) foresee(*event);
+            if (foresees_) prefetch(*event);
             take_first(*event);
         } else {
             remove(*event);
@@ -69,7 +69,7 @@ void Scheduler::run_until(Time end) {
     now_ = std::max(now_, end);
 }
 
-void Scheduler::foresee(const Event& event) const {
+void Scheduler::prefetch(const Event& event) const {
     std::array<const Event*, Event::kForeseen> events;
     uint32_t count = 0;
     for (const Event* next = &event; count < Event::kForeseen && (next = after(*next)) != nullptr; ++count)
@@ -78,8 +78,8 @@ void Scheduler::foresee(const Event& event) const {
         const Event& coming = *events[i];
         if (i + 1 == Event::kForeseen) {
             __builtin_prefetch(&coming);
-        } else if (coming.kind_->foresee != nullptr) {
-            coming.kind_->foresee(coming.object(), i + 1);
+        } else if (coming.kind_->prefetch != nullptr) {
+            coming.kind_->prefetch(coming.object(), i + 1);
         }
     }
 }

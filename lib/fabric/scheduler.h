@@ -50,20 +50,20 @@ class Event {
 
     struct Kind {
         void (*call)(void*);
-        void (*foresee)(void*, uint32_t ahead);  // may be null
+        void (*prefetch)(void*, uint32_t ahead);  // may be null
     };
     template <auto Method, class T>
     static void happen(void* self) {
         (static_cast<T*>(self)->*Method)();
     }
     template <auto Foresee, class T>
-    static void foresee(void* self, uint32_t ahead) {
+    static void prefetch(void* self, uint32_t ahead) {
         (static_cast<T*>(self)->*Foresee)(ahead);
     }
     template <auto Method, class T>
     static constexpr Kind kind{happen<Method, T>, nullptr};
     template <auto Method, auto Foresee, class T>
-    static constexpr Kind foreseen_kind{happen<Method, T>, foresee<Foresee, T>};
+    static constexpr Kind foreseen_kind{happen<Method, T>, prefetch<Foresee, T>};
 
     Event(const Kind& kind, void* object)
         : kind_(&kind), offset_(static_cast<uint32_t>(reinterpret_cast<char*>(this) - static_cast<char*>(object))) {}
@@ -97,8 +97,8 @@ class Scheduler {
     bool stopped() const { return stopped_; }
 
   private:
-    static constexpr uint32_t kMostBits = 10;  // 1024 ps: some four events in each where 320 hosts at 40 Gb/s are busy
-    static constexpr uint32_t kLeastBits = 3;
+    static constexpr uint32_t kMaxBits = 10;  // 1024 ps: some four events in each where 320 hosts at 40 Gb/s are busy
+    static constexpr uint32_t kMinBits = 3;
     static constexpr double kBitsPerBucket = 51.2e12 * 1.024e-9;  // of all links of such a network
     static constexpr double kForeseenBits = 150e12;               // a second: 1500 links of 100 Gb/s
     static constexpr uint32_t kWheelBits = 23;  // 8.4 us: a large frame at 10 Gb/s, and all cables of a data centre
@@ -112,7 +112,7 @@ class Scheduler {
     Event* earliest() const;
     // What comes after an event of the wheel, there; null where nothing is near.
     const Event* after(const Event& event) const;
-    void foresee(const Event& event) const;
+    void prefetch(const Event& event) const;
     Event* earliest_in_wheel() const;
     void insert(Event& event);
     void insert_in_wheel(Event& event, uint32_t number);
@@ -131,8 +131,8 @@ class Scheduler {
     bool stopped_ = false;
     bool foresees_ = false;
     uint32_t in_wheel_ = 0;
-    uint32_t bits_ = kMostBits;                                                 // a bucket has 2^bits_ picoseconds
-    uint32_t mask_ = (1u << (kWheelBits - kMostBits)) - 1;                      // buckets less one
+    uint32_t bits_ = kMaxBits;                                                  // a bucket has 2^bits_ picoseconds
+    uint32_t mask_ = (1u << (kWheelBits - kMaxBits)) - 1;                       // buckets less one
     std::vector<uint64_t> occupied_ = std::vector<uint64_t>((mask_ + 1) / 64);  // a bit for each bucket
     std::vector<Bucket> buckets_ = std::vector<Bucket>(mask_ + 1);
     std::vector<Event*> heap_;  // 4-ary

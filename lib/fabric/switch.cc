@@ -96,7 +96,7 @@ uint32_t Switch::next_hop(uint64_t flow_hash, uint32_t destination, uint32_t& ro
     return hops_[chosen];
 }
 
-void Switch::foresee(const Packet& packet, uint32_t ahead) const {
+void Switch::prefetch(const Packet& packet, uint32_t ahead) const {
     const Group& group = groups_[packet.destination];
     if (ahead == 3) {
         __builtin_prefetch(&group);
@@ -107,12 +107,12 @@ void Switch::foresee(const Packet& packet, uint32_t ahead) const {
     if (ahead == 2) {
         __builtin_prefetch(&port);
     } else {
-        port.link->foresee();
+        port.link->prefetch();
     }
 }
 
 // Whatever the balancer is. False: there is no way.
-bool Switch::find_way(Packet& packet) {
+bool Switch::select_egress(Packet& packet) {
     if (packet.route != 0) {
         packet.egress = (*paths_)[packet.route++];
         if (packet.egress != kEndOfPath) return true;
@@ -133,7 +133,7 @@ bool Switch::find_way(Packet& packet) {
 bool Switch::find_conga_way(Packet& packet) {
     const Time now = world_.events.now();
     conga_->take(packet, now);
-    if (!find_way(packet)) return false;
+    if (!select_egress(packet)) return false;
     conga_->give(packet, now);
     return true;
 }
@@ -245,7 +245,7 @@ inline void Switch::mark(Packet& packet, Link& link) {
     if (!is_ect(packet)) return;
     ++link.stats().marked_packets;
     mark_ce(packet);
-    world_.tell(Happening::kMarked, link, packet);
+    world_.trace_event(TraceEvent::kMarked, link, packet);
 }
 
 void Switch::receive(Packet& packet, uint32_t port) {
@@ -260,9 +260,9 @@ void Switch::receive(Packet& packet, uint32_t port) {
 }
 
 void Switch::forward(Packet& packet, uint32_t port) {
-    if (!(conga_ == nullptr ? find_way(packet) : find_conga_way(packet))) {
+    if (!(conga_ == nullptr ? select_egress(packet) : find_conga_way(packet))) {
         ++unrouted_packets_;
-        world_.tell(Happening::kDropped, *ports_[port].link, packet);
+        world_.trace_event(TraceEvent::kDropped, *ports_[port].link, packet);
         world_.packets.give_back(packet);
         return;
     }
@@ -290,7 +290,7 @@ inline void Switch::store(Packet& packet, Port& in, Link& link) {
     max_used_bytes_ = std::max(max_used_bytes_, used_bytes_);
     in.ingress_bytes += packet.bytes;
     if (in.ingress_bytes > x_off_) [[unlikely]]
-        press(in, packet.bytes);
+        check_pause(in, packet.bytes);
     link.enqueue(packet);
 }
 
@@ -301,7 +301,7 @@ void Switch::overflow(Packet& packet, Port& in, Link& link) {
         if (!packet.content.empty()) packet.content.resize(packet.bytes - kFcsBytes);
         packet.trimmed = packet.urgent = true;
         ++link.stats().trimmed_packets;
-        world_.tell(Happening::kTrimmed, link, packet);
+        world_.trace_event(TraceEvent::kTrimmed, link, packet);
         link.enqueue(packet);
         return;
     }
@@ -333,7 +333,7 @@ bool Switch::evict_for(const Packet& packet, const Port& in, Link& link) {
         Packet* const longest = link.evict(packet.remaining);
         if (longest == nullptr) return false;
         release(*longest);
-        world_.tell(Happening::kDropped, link, *longest);
+        world_.trace_event(TraceEvent::kDropped, link, *longest);
         world_.packets.give_back(*longest);
     }
     return true;
@@ -341,7 +341,7 @@ bool Switch::evict_for(const Packet& packet, const Port& in, Link& link) {
 
 void Switch::drop(Packet& packet, Link& link) {
     ++link.stats().dropped_packets;
-    world_.tell(Happening::kDropped, link, packet);
+    world_.trace_event(TraceEvent::kDropped, link, packet);
     world_.packets.give_back(packet);
 }
 
@@ -351,9 +351,9 @@ uint64_t Switch::mean_queue(uint32_t port, uint64_t queued_bytes) {
     return static_cast<uint64_t>(means_[port]);
 }
 
-void Switch::departs(Packet& packet, Link& link) {
+void Switch::on_transmit(Packet& packet, Link& link) {
     if (conga_ != nullptr) [[unlikely]]
-        conga_->departs(packet, link.config().bits_per_s, world_.events.now());
+        conga_->on_transmit(packet, link.config().bits_per_s, world_.events.now());
     if (packet.urgent) [[unlikely]]
         return;
     uint64_t queued = link.queued_bytes();
@@ -390,7 +390,7 @@ uint64_t Switch::shared_by(const Port& in) const {
 }
 
 // `bytes` more are in the buffer, of a port that has more than x_off_.
-void Switch::press(Port& in, uint32_t bytes) {
+void Switch::check_pause(Port& in, uint32_t bytes) {
     if (flow_control_ == FlowControl::kStatic) {
         if (!in.pausing) pause(in, true);
         return;

@@ -95,8 +95,8 @@ class Switch final : public Node {
     void attach(Link& link) override;
     bool is_destination() const override { return false; }
     void receive(Packet& packet, uint32_t port) override;
-    void foresee(const Packet& packet, uint32_t ahead) const override;
-    void departs(Packet& packet, Link& link) override;
+    void prefetch(const Packet& packet, uint32_t ahead) const override;
+    void on_transmit(Packet& packet, Link& link) override;
 
     // Routes, all anew: first for how many nodes, then for each destination the ports of the equal next hops. Without
     // any, packets for it are dropped.
@@ -157,7 +157,7 @@ class Switch final : public Node {
     };
     static constexpr size_t kFlowlets = 1 << 14;  // flows that hash to one entry share its way and its gaps
 
-    bool find_way(Packet& packet);
+    bool select_egress(Packet& packet);
     bool find_conga_way(Packet& packet);
     void pass(Packet& packet, uint32_t port);
     uint32_t choose(const Packet& packet, const Group& group);
@@ -180,7 +180,7 @@ class Switch final : public Node {
     uint64_t threshold() const;
     uint64_t shared_by(const Port& in) const;
     bool is_over(const Port& in) const;
-    void press(Port& in, uint32_t bytes);
+    void check_pause(Port& in, uint32_t bytes);
     void resume(Port& in, uint32_t bytes);
     void pause(Port& in, bool pausing);
 
@@ -188,7 +188,7 @@ class Switch final : public Node {
     std::vector<Port> ports_;
     std::vector<Group> groups_;   // by destination
     std::vector<uint32_t> hops_;  // ports of the groups, each different group once
-    bool plain_ = true;           // find_way() has nothing to do that next_hop() has not
+    bool plain_ = true;           // select_egress() has nothing to do that next_hop() has not
     FlowControl flow_control_ = FlowControl::kNone;
     uint64_t x_off_ = UINT64_MAX;  // press() is called beyond
     uint64_t used_bytes_ = 0, max_used_bytes_ = 0;

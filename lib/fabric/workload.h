@@ -68,7 +68,7 @@ class Workload {
 
   private:
     struct Sender;
-    struct Resting {
+    struct IdleQp {
         transport::QueuePair* qp;
         Time since;
     };
@@ -76,7 +76,7 @@ class Workload {
         uint32_t next_port = 0;
         std::vector<std::unique_ptr<Sender>> senders;  // all that there are
         std::deque<Sender*> free_senders;
-        std::deque<Resting> free_receivers;
+        std::deque<IdleQp> free_receivers;
     };
 
     void start_due();

@@ -15,7 +15,7 @@ class Link;
 // What a trace tells of a packet. Lost: by chance. Cut: the link is or went down. Dropped: no room in a switch, or no
 // way from it; trimmed: its headers go on. Paused and resumed: a PFC frame has arrived, and the link against its
 // direction stops or goes on.
-enum class Happening : uint8_t { kDelivered, kDamaged, kLost, kCut, kDropped, kTrimmed, kMarked, kPaused, kResumed };
+enum class TraceEvent : uint8_t { kDelivered, kDamaged, kLost, kCut, kDropped, kTrimmed, kMarked, kPaused, kResumed };
 
 class World {
   public:
@@ -24,11 +24,11 @@ class World {
     const Carry carry;
     Scheduler events;
     PacketPool packets;
-    std::function<void(Happening, const Link&, const Packet&)> trace;  // empty: nobody watches
+    std::function<void(TraceEvent, const Link&, const Packet&)> trace;  // empty: nobody watches
 
     // A stream of random numbers of its own for a component. Components are made in the same order in every run.
     Random new_stream() { return {seed_, ++streams_}; }
-    void tell(Happening what, const Link& link, const Packet& packet) const {
+    void trace_event(TraceEvent what, const Link& link, const Packet& packet) const {
         if (trace) trace(what, link, packet);
     }
 

@@ -29,7 +29,7 @@ bool is_reported(const wire::Gid& group) {
     return scope > 1 && !std::equal(std::begin(kAllNodes), std::end(kAllNodes), group.begin());
 }
 
-Memberships::Memberships(const Speaker& ipv4, const Speaker& ipv6, uint32_t seed) : random_(seed) {
+Memberships::Memberships(const ProxyAddress& ipv4, const ProxyAddress& ipv6, uint32_t seed) : random_(seed) {
     families_[0].speaker = ipv4;
     families_[1].speaker = ipv6;
 }
@@ -76,14 +76,14 @@ bool Memberships::take(std::span<const uint8_t> frame, uint64_t now_ns) {
         const bool older = now_ns < family.older_until_ns;
         family.all_within_ns = older ? within_ns : 0;
         const uint64_t at_ns = now_ns + (older ? 0 : random_within(within_ns));
-        family.all_ns = std::min(family.all_ns, std::max(at_ns, family.all_answered_ns + kLeastAnswerNs));
+        family.all_ns = std::min(family.all_ns, std::max(at_ns, family.all_answered_ns + kMinAnswerNs));
         wake_at(family.all_ns);
         return true;
     }
     const auto found = groups_.find(*query->group);
     if (found == groups_.end() || found->second.members == 0) return true;
     Group& group = found->second;
-    const uint64_t at_ns = std::max(now_ns + random_within(within_ns), group.answered_ns + kLeastAnswerNs);
+    const uint64_t at_ns = std::max(now_ns + random_within(within_ns), group.answered_ns + kMinAnswerNs);
     group.answer_ns = std::min(group.answer_ns, at_ns);
     wake_at(group.answer_ns);
     return true;

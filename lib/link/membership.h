@@ -9,7 +9,7 @@
 // 2. Nothing is sent from here: whoever drives looks at due_ns() and takes frames by next_report(). So virtual time
 //    will do.
 // 3. Anybody on the link can ask. A query costs a lookup and moves one time; and a group, or all together, is reported
-//    at most every kLeastAnswerNs in answer to any number of them.
+//    at most every kMinAnswerNs in answer to any number of them.
 // 4. We join with all sources, so an answer to a question for some sources names the group as a whole.
 #pragma once
 
@@ -34,11 +34,11 @@ class Memberships {
     static constexpr uint8_t kRobustness = 2;                    // RFC 3376 8.1
     static constexpr uint64_t kRepeatNs = 1'000'000'000;         // RFC 3376 8.11: within it a change is repeated
     static constexpr uint64_t kOlderRouterNs = 260'000'000'000;  // RFC 3376 8.12: 2 * 125 s + 10 s
-    static constexpr uint64_t kLeastAnswerNs = 100'000'000;      // note 3
+    static constexpr uint64_t kMinAnswerNs = 100'000'000;        // note 3
     static constexpr uint64_t kNever = UINT64_MAX;
 
     // Reports come from `ipv4` and `ipv6`, of which the second is link-local.
-    Memberships(const Speaker& ipv4, const Speaker& ipv6, uint32_t seed);
+    Memberships(const ProxyAddress& ipv4, const ProxyAddress& ipv6, uint32_t seed);
 
     // A QP joins, or leaves what it has joined. Any thread, as all others.
     void join(const wire::Gid& group, uint64_t now_ns);
@@ -63,7 +63,7 @@ class Memberships {
         uint64_t answered_ns = 0;
     };
     struct Family {
-        Speaker speaker;
+        ProxyAddress speaker;
         uint64_t older_until_ns = 0;  // so long are reports those of the older version
         uint64_t all_ns = kNever;     // when a query for all groups is looked at: note 3
         uint64_t all_within_ns = 0;   // of an older version: how far the answers are spread from then on

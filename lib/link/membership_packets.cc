@@ -85,7 +85,7 @@ std::optional<MembershipQuery> parse_mld(std::span<const uint8_t> ip) {
 }
 
 // Headers below IGMP, for a message of `bytes`. Returns where it goes.
-uint8_t* put_ipv4(uint8_t* out, const Speaker& from, const wire::Gid& to, size_t bytes) {
+uint8_t* put_ipv4(uint8_t* out, const ProxyAddress& from, const wire::Gid& to, size_t bytes) {
     uint8_t* ip = put_ethernet(out, multicast_mac(to), from.mac, from.vlan, kEtherTypeIpv4);
     constexpr size_t kHeader = kIpv4Bytes + sizeof kIpv4RouterAlert;
     std::memset(ip, 0, kHeader + bytes);
@@ -102,7 +102,7 @@ uint8_t* put_ipv4(uint8_t* out, const Speaker& from, const wire::Gid& to, size_t
 }
 
 // Headers below MLD.
-uint8_t* put_ipv6(uint8_t* out, const Speaker& from, const wire::Gid& to, size_t bytes) {
+uint8_t* put_ipv6(uint8_t* out, const ProxyAddress& from, const wire::Gid& to, size_t bytes) {
     uint8_t* ip = put_ethernet(out, multicast_mac(to), from.mac, from.vlan, kEtherTypeIpv6);
     std::memset(ip, 0, kIpv6Bytes + kHopByHopBytes + bytes);
     ip[0] = 0x60;
@@ -158,7 +158,7 @@ std::optional<MembershipQuery> parse_membership_query(std::span<const uint8_t> f
     return query;
 }
 
-size_t build_report(uint8_t* out, const Speaker& from, std::span<const MembershipRecord> records) {
+size_t build_report(uint8_t* out, const ProxyAddress& from, std::span<const MembershipRecord> records) {
     if (wire::is_ipv4_mapped(from.address)) {
         const size_t bytes = kIgmpBytes + records.size() * kIgmpRecordBytes;
         uint8_t* const igmp = put_ipv4(out, from, kIgmpv3Routers, bytes);
@@ -171,7 +171,7 @@ size_t build_report(uint8_t* out, const Speaker& from, std::span<const Membershi
     return finish_mld(out, mld, bytes);
 }
 
-size_t build_older_report(uint8_t* out, const Speaker& from, const MembershipRecord& record) {
+size_t build_older_report(uint8_t* out, const ProxyAddress& from, const MembershipRecord& record) {
     const bool leaves = record.says == Membership::kLeaves;
     if (wire::is_ipv4_mapped(from.address)) {
         uint8_t* const igmp = put_ipv4(out, from, leaves ? kAllRouters : record.group, kIgmpBytes);

@@ -36,8 +36,8 @@ inline constexpr size_t kMaxReportBytes = 14 + 4 + 40 + 8 + 8 + 20 * kMaxRecords
 
 // Both write to `out`, which has room for kMaxReportBytes, and return the bytes written. The speaker's address decides
 // between IGMP and MLD.
-size_t build_report(uint8_t* out, const Speaker& from, std::span<const MembershipRecord> records);
+size_t build_report(uint8_t* out, const ProxyAddress& from, std::span<const MembershipRecord> records);
 // For an older router. It has no word for "joins".
-size_t build_older_report(uint8_t* out, const Speaker& from, const MembershipRecord& record);
+size_t build_older_report(uint8_t* out, const ProxyAddress& from, const MembershipRecord& record);
 
 }  // namespace rove::datapath

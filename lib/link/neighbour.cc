@@ -55,7 +55,7 @@ void Neighbours::add_static(const wire::Gid& address, const wire::MacAddress& ma
     entry.fixed = true;
 }
 
-void Neighbours::speak_for(std::set<wire::Gid> hosts) {
+void Neighbours::set_proxied(std::set<wire::Gid> hosts) {
     const std::lock_guard lock(mutex_);
     hosts_ = std::move(hosts);
 }
@@ -284,8 +284,8 @@ size_t Neighbours::handle(std::span<uint8_t> room, size_t frame_bytes, uint64_t 
     return 0;
 }
 
-std::vector<Speaker> Neighbours::speakers() const {
-    std::vector<Speaker> all;
+std::vector<ProxyAddress> Neighbours::speakers() const {
+    std::vector<ProxyAddress> all;
     for (const Subnet& own : own_) all.push_back(speaker(own.address));
     return all;
 }

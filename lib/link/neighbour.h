@@ -85,7 +85,7 @@ class Neighbours {
 
     // Hosts that the link reaches through us, from now on: we answer for their addresses too (proxy ARP and ND, RFC
     // 1027 and RFC 4389), and ask in the name of one of them where we have no address of a family.
-    void speak_for(std::set<wire::Gid> hosts);
+    void set_proxied(std::set<wire::Gid> hosts);
 
     bool owns(const wire::Gid& address) const;
     const std::vector<Subnet>& own() const { return own_; }  // as RdmaInterface::gids()
@@ -113,7 +113,7 @@ class Neighbours {
     size_t handle(std::span<uint8_t> room, size_t frame_bytes, uint64_t now_ns);
 
     // Whom we announce ourselves as when the link comes up.
-    std::vector<Speaker> speakers() const;
+    std::vector<ProxyAddress> speakers() const;
 
     struct Entry {
         std::optional<wire::MacAddress> mac;  // none: being resolved
@@ -150,7 +150,7 @@ class Neighbours {
     bool is_usable(const wire::Gid& neighbour) const;
     const wire::Gid* nearest_host(const wire::Gid& neighbour) const;
     size_t question_for(const wire::Gid& neighbour, const std::optional<wire::MacAddress>& known, uint8_t* out) const;
-    Speaker speaker(const wire::Gid& address) const { return {mac_, address, vlan_}; }
+    ProxyAddress speaker(const wire::Gid& address) const { return {mac_, address, vlan_}; }
     const Subnet* subnet_of(const wire::Gid& address) const;
 
     const wire::MacAddress mac_;

@@ -103,7 +103,7 @@ void parse_ipv6(std::span<const uint8_t> ip, Discovery& found) {
     found.kind = type == kSolicit6 ? Discovery::Kind::kSolicit : Discovery::Kind::kAdvertise;
 }
 
-size_t put_arp(uint8_t* out, uint16_t operation, const Speaker& from, const wire::MacAddress& frame_dst,
+size_t put_arp(uint8_t* out, uint16_t operation, const ProxyAddress& from, const wire::MacAddress& frame_dst,
                const wire::MacAddress& to_mac, const wire::Gid& to) {
     uint8_t* arp = put_ethernet(out, frame_dst, from.mac, from.vlan, kEtherTypeArp);
     static constexpr uint8_t kEthernetIpv4[6] = {0, 1, 8, 0, 6, 4};
@@ -116,8 +116,8 @@ size_t put_arp(uint8_t* out, uint16_t operation, const Speaker& from, const wire
     return static_cast<size_t>(arp + kArpBytes - out);
 }
 
-size_t put_neighbour(uint8_t* out, uint8_t type, uint8_t flags, const Speaker& from, const wire::MacAddress& frame_dst,
-                     const wire::Gid& to, const wire::Gid& target) {
+size_t put_neighbour(uint8_t* out, uint8_t type, uint8_t flags, const ProxyAddress& from,
+                     const wire::MacAddress& frame_dst, const wire::Gid& to, const wire::Gid& target) {
     uint8_t* ip = put_ethernet(out, frame_dst, from.mac, from.vlan, kEtherTypeIpv6);
     constexpr size_t kMessage = kNeighbourBytes + kOptionBytes;
     std::memset(ip, 0, kIpv6Bytes + kMessage);
@@ -170,7 +170,7 @@ Discovery parse_discovery(std::span<const uint8_t> frame) {
     return found;
 }
 
-size_t build_solicit(uint8_t* out, const Speaker& from, const wire::Gid& target,
+size_t build_solicit(uint8_t* out, const ProxyAddress& from, const wire::Gid& target,
                      const std::optional<wire::MacAddress>& known) {
     if (wire::is_ipv4_mapped(target)) return put_arp(out, 1, from, known.value_or(kBroadcast), {}, target);
     if (known) return put_neighbour(out, kSolicit6, 0, from, *known, target, target);
@@ -178,19 +178,19 @@ size_t build_solicit(uint8_t* out, const Speaker& from, const wire::Gid& target,
     return put_neighbour(out, kSolicit6, 0, from, multicast_mac(group), group, target);
 }
 
-size_t build_advertise(uint8_t* out, const Speaker& from, const wire::MacAddress& to_mac, const wire::Gid& to) {
+size_t build_advertise(uint8_t* out, const ProxyAddress& from, const wire::MacAddress& to_mac, const wire::Gid& to) {
     if (wire::is_ipv4_mapped(from.address)) return put_arp(out, 2, from, to_mac, to_mac, to);
     if (to == wire::Gid{})  // duplicate address detection: the answer goes to all, RFC 4861 7.2.4
         return put_neighbour(out, kAdvertise6, kFlagOverride, from, multicast_mac(kAllNodes), kAllNodes, from.address);
     return put_neighbour(out, kAdvertise6, kFlagSolicited | kFlagOverride, from, to_mac, to, from.address);
 }
 
-size_t build_announce(uint8_t* out, const Speaker& from) {
+size_t build_announce(uint8_t* out, const ProxyAddress& from) {
     if (wire::is_ipv4_mapped(from.address)) return put_arp(out, 1, from, kBroadcast, {}, from.address);
     return put_neighbour(out, kAdvertise6, kFlagOverride, from, multicast_mac(kAllNodes), kAllNodes, from.address);
 }
 
-size_t turn_echo(std::span<uint8_t> frame, const Discovery& echo, const Speaker& from) {
+size_t turn_echo(std::span<uint8_t> frame, const Discovery& echo, const ProxyAddress& from) {
     std::copy_n(echo.frame_src.data(), 6, frame.data());
     std::copy_n(from.mac.data(), 6, frame.data() + 6);
     uint8_t* ip = frame.data() + echo.ip_offset;

@@ -28,7 +28,7 @@ struct Discovery {
 };
 Discovery parse_discovery(std::span<const uint8_t> frame);
 
-struct Speaker {
+struct ProxyAddress {
     wire::MacAddress mac{};
     wire::Gid address{};
     std::optional<uint16_t> vlan;  // VID
@@ -36,13 +36,13 @@ struct Speaker {
 
 // All write to `out`, which has room for kMaxDiscoveryBytes, and return the bytes written. ARP request or neighbour
 // solicitation for `target`, to all; or, if its MAC is `known`, to it alone: is it still there?
-size_t build_solicit(uint8_t* out, const Speaker& from, const wire::Gid& target,
+size_t build_solicit(uint8_t* out, const ProxyAddress& from, const wire::Gid& target,
                      const std::optional<wire::MacAddress>& known = std::nullopt);
 // ARP reply or solicited neighbour advertisement of `from` to the one who asked.
-size_t build_advertise(uint8_t* out, const Speaker& from, const wire::MacAddress& to_mac, const wire::Gid& to);
+size_t build_advertise(uint8_t* out, const ProxyAddress& from, const wire::MacAddress& to_mac, const wire::Gid& to);
 // Gratuitous ARP or unsolicited advertisement to all: so that peers who knew another MAC learn this one.
-size_t build_announce(uint8_t* out, const Speaker& from);
+size_t build_announce(uint8_t* out, const ProxyAddress& from);
 // Turns the echo request in `frame` (parsed as `echo`) into its reply, sent from `from`. Returns the bytes to send.
-size_t turn_echo(std::span<uint8_t> frame, const Discovery& echo, const Speaker& from);
+size_t turn_echo(std::span<uint8_t> frame, const Discovery& echo, const ProxyAddress& from);
 
 }  // namespace rove::datapath

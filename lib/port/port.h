@@ -30,7 +30,7 @@ class RxQueue {
     // and 10 % of large ones over many QPs.
     static constexpr uint16_t kBurst = 32;
 
-    explicit RxQueue(bool lends) : lends_(lends) {}
+    explicit RxQueue(bool is_zero_copy) : zero_copy_(is_zero_copy) {}
     virtual ~RxQueue() = default;
     RxQueue(const RxQueue&) = delete;
     RxQueue& operator=(const RxQueue&) = delete;
@@ -39,14 +39,14 @@ class RxQueue {
     // still change them: their mbufs are of no pool, and go back together by release(). Others are the caller's.
     virtual uint16_t burst(rte_mbuf** frames) = 0;
     virtual void release() {}
-    bool lends() const { return lends_; }
+    bool is_zero_copy() const { return zero_copy_; }
 
     // Whoever polls wants to sleep: the next frame shall ring for him (Port::rings()). False: one is there already.
     virtual bool arm() { return true; }
     virtual void disarm() {}
 
   private:
-    const bool lends_;
+    const bool zero_copy_;
 };
 
 // Where a worker's frames go that were built in mbufs.
@@ -60,9 +60,9 @@ class TxQueue {
     // What it is handed at once: so many frames, or so many bytes. 8 frames of 4 KiB stay in L1 or nearly so between
     // being built and being sent: 1 MiB WRITEs over memif ran at 5.6-6.4 GB/s with 4 or 8, at 5.1-5.3 with 16 or 32. Of
     // small ones, a memif with its peer on a far core takes 32 at the cost of few more cache misses than 8.
-    static constexpr uint16_t kMostBurst = 64;
+    static constexpr uint16_t kMaxBurst = 64;
     struct Burst {
-        uint16_t frames = 32;  // kMostBurst at most
+        uint16_t frames = 32;  // kMaxBurst at most
         uint32_t bytes = 8 * 4096;
     };
     virtual Burst wanted() const { return {}; }
@@ -115,7 +115,7 @@ class Port {
     // Only while the port is not ready() and no worker is inside it.
     virtual void restart() {}
     // Whether housekeeping has to look at it now and then, because nobody tells when its link changes.
-    virtual bool wants_care() const { return true; }
+    virtual bool needs_polling() const { return true; }
 
     // Whether the kernel is on the same link, with our addresses (interface.h): it has the routes, answers ARP, ND and
     // echo requests, and reports groups.
@@ -124,12 +124,12 @@ class Port {
     // Ports that find their neighbours themselves, without our ARP and ND (mesh.h, interface.h): waits for the way to
     // one for at most `timeout_ms`; where the kernel has the routes, to any destination. Returns null, and errno, if
     // there is none: EHOSTUNREACH, or what this process lacks for it. Any thread but a worker.
-    struct Way {
+    struct ResolvedNextHop {
         uint16_t outlet;  // for Path::outlet
         std::shared_ptr<const transport::NextHop> next_hop;
     };
-    virtual bool finds_neighbours() const { return false; }
-    virtual std::optional<Way> find(const wire::Gid& /*neighbour*/, int /*timeout_ms*/) {
+    virtual bool resolves_neighbours() const { return false; }
+    virtual std::optional<ResolvedNextHop> find(const wire::Gid& /*neighbour*/, int /*timeout_ms*/) {
         errno = EHOSTUNREACH;
         return std::nullopt;
     }
@@ -145,7 +145,7 @@ class Port {
     virtual int join(const wire::Gid& /*group*/) { return 0; }
     virtual void leave(const wire::Gid& /*group*/) {}
     // Frames to groups are about to come or go: everybody is a neighbour.
-    virtual void find_all() {}
+    virtual void resolve_all() {}
 
     virtual void after_fork_in_child() {}
 

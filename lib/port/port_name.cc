@@ -11,8 +11,8 @@
 #include <cstring>
 #include <string>
 
-#include "link/address.h"
 #include "base/files.h"
+#include "link/address.h"
 
 namespace rove::datapath {
 
@@ -55,7 +55,7 @@ bool is_udp(std::string_view port) {
     return port == "udp" || port.starts_with("udp:");
 }
 
-std::string place_of(std::string_view port) {
+std::string port_argument(std::string_view port) {
     const size_t colon = port.find(':');
     if (colon == std::string_view::npos) return {};
     // A folder's name may have commas.
@@ -88,7 +88,7 @@ bool is_peer_to_peer(std::string_view driver) {
 }
 
 std::string kernel_interface(const DeviceConfig& config) {
-    if (is_interface(config.port)) return place_of(config.port);
+    if (is_interface(config.port)) return port_argument(config.port);
     const std::string driver = driver_of(config.port);
     const bool has_one = driver == "net_af_packet" || driver == "net_af_xdp" || driver == "net_tap";
     return has_one ? argument(config.port, "iface") : std::string();
@@ -112,7 +112,7 @@ std::string sysfs_device(const DeviceConfig& config) {
 
 std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config) {
     if (config.mac) return config.mac;
-    if (is_interface(config.port)) return interface_mac(place_of(config.port));
+    if (is_interface(config.port)) return interface_mac(port_argument(config.port));
     if (config.addresses.empty()) return std::nullopt;
     const std::string driver = driver_of(config.port);
     std::optional<wire::MacAddress> mac = wire::MacAddress{};

@@ -21,13 +21,13 @@ bool is_mesh(std::string_view port);
 bool is_memif(std::string_view port);
 bool is_interface(std::string_view port);
 bool is_udp(std::string_view port);
-std::string place_of(std::string_view port);
+std::string port_argument(std::string_view port);
 // Whether DPDK drives the port: EAL is told of it.
 inline bool is_ethdev(std::string_view port) {
     return !is_mesh(port) && !is_memif(port) && !is_interface(port) && !is_udp(port);
 }
 // Whether the port says which addresses it has, where the configuration does not.
-inline bool knows_addresses(std::string_view port) {
+inline bool has_own_addresses(std::string_view port) {
     return is_mesh(port) || is_interface(port) || is_udp(port);
 }
 

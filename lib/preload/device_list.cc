@@ -9,10 +9,10 @@
 #include <set>
 
 #include "base/libc.h"
-#include "runtime/runtime.h"
 #include "preload/ownership.h"
-#include "preload/provider.h"
 #include "preload/real.h"
+#include "runtime/runtime.h"
+#include "verbs/process_provider.h"
 
 #undef ibv_get_device_list
 

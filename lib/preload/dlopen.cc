@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "preload/next.h"
+#include "base/next_symbol.h"
 
 namespace rove::verbs {
 

@@ -5,10 +5,10 @@
 #include <type_traits>
 
 #include "base/libc.h"
-#include "verbs/objects.h"
 #include "preload/newer_calls.h"
 #include "preload/ownership.h"
 #include "preload/real.h"
+#include "verbs/objects.h"
 #include "verbs/verbs.h"
 
 #undef ibv_query_port

@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "verbs/objects.h"
-#include "preload/provider.h"
+#include "verbs/process_provider.h"
 #include "verbs/verbs.h"
 
 namespace rove::verbs {

@@ -4,8 +4,8 @@
 
 #include <infiniband/verbs.h>
 
-#include "verbs/inherited.h"
-#include "preload/provider.h"
+#include "verbs/fork_stubs.h"
+#include "verbs/process_provider.h"
 #include "verbs/verbs.h"
 
 namespace rove::verbs {

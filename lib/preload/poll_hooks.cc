@@ -17,10 +17,10 @@
 #include <utility>
 
 #include "base/libc.h"
+#include "base/next_symbol.h"
 #include "runtime/runtime.h"
 #include "verbs/channel_files.h"
-#include "preload/next.h"
-#include "preload/provider.h"
+#include "verbs/process_provider.h"
 
 extern "C" {
 int __poll_chk(pollfd* files, nfds_t count, int timeout_ms, size_t bytes);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See provider.h.
-#include "preload/provider.h"
-
+// The provider of this process (verbs/process_provider.h), made when it is first asked for.
 #include <cxxabi.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,7 +12,8 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
-#include "rdmacm/ucma.h"
+#include "rdmacm/server.h"
+#include "verbs/process_provider.h"
 
 namespace rove::verbs {
 

@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transport/queue_pair.h"
 #include "rdmacm/commands.h"
 #include "rdmacm/state.h"
+#include "transport/queue_pair.h"
 
 namespace rove::verbs::ucma {
 
@@ -35,7 +35,7 @@ cm::TransportService service_of(ibv_qp_type type) {
 
 }  // namespace
 
-cm::Path Ucma::path_of(const Id& id) const {
+cm::Path RdmaCmServer::path_of(const Id& id) const {
     cm::Path path;
     path.interface = static_cast<uint32_t>(id.local->device);
     path.flow.src = local_gid(id);
@@ -45,7 +45,7 @@ cm::Path Ucma::path_of(const Id& id) const {
     return path;
 }
 
-ib_uverbs_ah_attr Ucma::address_of(const Id& id, const wire::Gid& destination) const {
+ib_uverbs_ah_attr RdmaCmServer::address_of(const Id& id, const wire::Gid& destination) const {
     ib_uverbs_ah_attr address{};
     std::memcpy(address.grh.dgid, destination.data(), sizeof(address.grh.dgid));
     address.grh.sgid_index = static_cast<uint8_t>(id.local->gid_index);
@@ -58,7 +58,7 @@ ib_uverbs_ah_attr Ucma::address_of(const Id& id, const wire::Gid& destination) c
     return address;
 }
 
-cm::Endpoint Ucma::endpoint_of(const Id& id, const rdma_ucm_conn_param& given, const cm::Ece& ece) const {
+cm::Endpoint RdmaCmServer::endpoint_of(const Id& id, const rdma_ucm_conn_param& given, const cm::Ece& ece) const {
     return {.qpn = given.qp_num,
             .starting_psn = id.local_psn,
             .qkey = 0,
@@ -72,13 +72,13 @@ cm::Endpoint Ucma::endpoint_of(const Id& id, const rdma_ucm_conn_param& given, c
 }
 
 // By 0 it is taken back.
-void Ucma::set_qpn(Id& id, uint32_t qpn) {
+void RdmaCmServer::set_qpn(Id& id, uint32_t qpn) {
     if (const auto found = by_qpn_.find(id.qpn); found != by_qpn_.end() && found->second == &id) by_qpn_.erase(found);
     id.qpn = qpn;
     if (qpn != 0) by_qpn_.insert_or_assign(qpn, &id);
 }
 
-int Ucma::connect(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::connect(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_connect>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -121,7 +121,7 @@ int Ucma::connect(const std::shared_ptr<Channel>& channel, const Header&, In in)
     return 0;
 }
 
-int Ucma::listen(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::listen(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_listen>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -146,7 +146,7 @@ int Ucma::listen(const std::shared_ptr<Channel>& channel, const Header&, In in) 
 }
 
 // Of the active side, without parameters: the QP is ready, so the RTU goes out.
-int Ucma::accept(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::accept(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_accept>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -177,7 +177,7 @@ int Ucma::accept(const std::shared_ptr<Channel>& channel, const Header&, In in) 
     return 0;
 }
 
-int Ucma::reject(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::reject(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_reject>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -196,7 +196,7 @@ int Ucma::reject(const std::shared_ptr<Channel>& channel, const Header&, In in) 
 }
 
 // Also of what is disconnected already, or was never established: there is nothing left to do then.
-int Ucma::disconnect(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::disconnect(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_disconnect>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -206,7 +206,7 @@ int Ucma::disconnect(const std::shared_ptr<Channel>& channel, const Header&, In 
     return 0;
 }
 
-int Ucma::notify(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::notify(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_notify>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -216,7 +216,7 @@ int Ucma::notify(const std::shared_ptr<Channel>& channel, const Header&, In in) 
 }
 
 // An event of the program's own (rdma_write_cm_event), or of librdmacm's (rdma_resolve_addrinfo).
-int Ucma::write_cm_event(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::write_cm_event(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<WriteCmEvent>(in);
     const auto type = static_cast<EventType>(command.event);
     if (type != EventType::kUser && type != EventType::kInternal) return EINVAL;
@@ -229,7 +229,7 @@ int Ucma::write_cm_event(const std::shared_ptr<Channel>& channel, const Header&,
     return 0;
 }
 
-int Ucma::init_qp_attr(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
+int RdmaCmServer::init_qp_attr(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_init_qp_attr>(in);
     int error;
     Id* const id = find(channel, command.id, &error);

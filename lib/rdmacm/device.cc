@@ -14,11 +14,11 @@
 #include <system_error>
 #include <thread>
 
-#include "port/port_name.h"
 #include "base/file_descriptor.h"
-#include "preload/provider.h"
-#include "rdmacm/ucma.h"
+#include "port/port_name.h"
+#include "rdmacm/server.h"
 #include "rdmacm/state.h"
+#include "verbs/process_provider.h"
 
 namespace rove::verbs::ucma {
 
@@ -38,7 +38,7 @@ Interface describe(const datapath::RdmaInterface& device, const datapath::Device
 
 }  // namespace
 
-int Ucma::need_devices() {
+int RdmaCmServer::need_devices() {
     if (started_) {
         for (size_t i = 0; i < interfaces_.size(); ++i)
             interfaces_[i].own = gsis_[i]->device().interface->subnets();  // the kernel's come and go
@@ -87,29 +87,29 @@ int Ucma::need_devices() {
     return 0;
 }
 
-Device& Ucma::device(const Id& id) const {
+Device& RdmaCmServer::device(const Id& id) const {
     return gsis_[id.local->device]->device();
 }
 
-const wire::Gid& Ucma::local_gid(const Id& id) const {
+const wire::Gid& RdmaCmServer::local_gid(const Id& id) const {
     return id.local->address;
 }
 
-uint8_t Ucma::mtu_code(const Id& id) const {
+uint8_t RdmaCmServer::mtu_code(const Id& id) const {
     return static_cast<uint8_t>(std::countr_zero(device(id).interface->active_mtu()) - 7);
 }
 
-uint64_t Ucma::now_ns() const {
+uint64_t RdmaCmServer::now_ns() const {
     return runtime_.load(std::memory_order_relaxed)->now_ns();
 }
 
-void Ucma::wake() {
+void RdmaCmServer::wake() {
     eventfd_write(wake_fd_, 1);
 }
 
 // The thread wakes then, if not before. One that is woken too soon sets the timer again: nearly all deadlines go before
 // they come, and to let the timer be costs nothing.
-void Ucma::wake_at(uint64_t deadline_ns) {
+void RdmaCmServer::wake_at(uint64_t deadline_ns) {
     if (deadline_ns >= timer_ns_) return;
     timer_ns_ = deadline_ns;
     const uint64_t now = now_ns();
@@ -120,7 +120,7 @@ void Ucma::wake_at(uint64_t deadline_ns) {
     timerfd_settime(timer_fd_, 0, &timer, nullptr);
 }
 
-void Ucma::run() {
+void RdmaCmServer::run() {
     pthread_setname_np(pthread_self(), "rove-cm");
     std::vector<pollfd> files;
     {
@@ -145,11 +145,11 @@ void Ucma::run() {
             work();
         }
         ppoll(files.data(), files.size(), nullptr, nullptr);  // librspreload has a poll() of its own
-        if (ends_with_.load() != 0) return say_goodbye();
+        if (ends_with_.load() != 0) return disconnect_all();
     }
 }
 
-void Ucma::work() {
+void RdmaCmServer::work() {
     for (size_t i = 0; i < gsis_.size(); ++i) {
         Gsi& gsi = *gsis_[i];
         const auto max_mtu = static_cast<uint8_t>(std::countr_zero(gsi.device().interface->max_mtu()) - 7);
@@ -176,15 +176,15 @@ void Ucma::work() {
 
 // --- addresses
 
-bool Ucma::is_resolved(const Id& id) {
+bool RdmaCmServer::is_resolved(const Id& id) {
     return device(id).interface->reaches(id.remote_gid);
 }
 
-Ucma::Neighbour Ucma::neighbour_of(const Id& id) const {
+RdmaCmServer::Neighbour RdmaCmServer::neighbour_of(const Id& id) const {
     return {id.local->device, device(id).interface->next_hop(id.remote_gid)};
 }
 
-void Ucma::start_resolution(Id& id, uint32_t timeout_ms) {
+void RdmaCmServer::start_resolution(Id& id, uint32_t timeout_ms) {
     const uint64_t now = now_ns();
     id.resolves_until_ns = now + timeout_ms * kMilli;
     const auto [found, is_new] = resolutions_.try_emplace(neighbour_of(id));
@@ -196,7 +196,7 @@ void Ucma::start_resolution(Id& id, uint32_t timeout_ms) {
     due_.insert({resolution.due_ns, neighbour});
 }
 
-void Ucma::stop_resolution(const Id& id) {
+void RdmaCmServer::stop_resolution(const Id& id) {
     const auto found = resolutions_.find(neighbour_of(id));
     Resolution& resolution = found->second;
     resolution.ids.erase({id.resolves_until_ns, id.handle});
@@ -205,7 +205,7 @@ void Ucma::stop_resolution(const Id& id) {
     resolutions_.erase(found);
 }
 
-void Ucma::look_at_resolutions() {
+void RdmaCmServer::look_at_resolutions() {
     const uint64_t now = now_ns();
     while (!due_.empty() && due_.begin()->first <= now) {
         const auto found = resolutions_.find(due_.extract(due_.begin()).value().second);

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "rdmacm/state.h"
 #include "runtime/held_qp.h"
 #include "transport/queue_pair.h"
-#include "rdmacm/state.h"
 
 namespace rove::verbs::ucma {
 
@@ -56,7 +56,7 @@ bool speaks_multipath(const cm::Ece& ece) {
 
 }  // namespace
 
-void Ucma::push(Id& id, Event event, EventType type, int status) {
+void RdmaCmServer::push(Id& id, Event event, EventType type, int status) {
     event.id = &id;
     rdma_ucm_event_resp& response = event.response;
     response.uid = event.multicast != nullptr ? event.multicast->uid : id.uid;
@@ -71,20 +71,20 @@ void Ucma::push(Id& id, Event event, EventType type, int status) {
     id.channel->events.push(event);
 }
 
-void Ucma::push(Id& id, EventType type, int status) {
+void RdmaCmServer::push(Id& id, EventType type, int status) {
     push(id, Event{}, type, status);
 }
 
-void Ucma::send(const cm::Path& path, const cm::Mad& mad) {
+void RdmaCmServer::send(const cm::Path& path, const cm::Mad& mad) {
     gsis_[path.interface]->send(path.flow, path.remote_qpn, mad);
 }
 
-void Ucma::push_request(const cm::Event& event, Id& listener) {
+void RdmaCmServer::push_request(const cm::Event& event, Id& listener) {
     const wire::Flow& flow = event.path->flow;
     const auto& gids = gsis_[event.path->interface]->device().interface->gids();
     const auto own = std::find(gids.begin(), gids.end(), flow.src);
     // The kernel may have taken the address from its interface since the request came.
-    if (own == gids.end() || flow.src == wire::Gid{}) return unwanted_.push_back(event.id);
+    if (own == gids.end() || flow.src == wire::Gid{}) return rejected_requests_.push_back(event.id);
     Id& id = make_id(listener.channel);
     id.is_known.store(false, std::memory_order_relaxed);
     id.port_space = listener.port_space;
@@ -123,16 +123,16 @@ void Ucma::push_request(const cm::Event& event, Id& listener) {
     push(listener, std::move(out), EventType::kConnectRequest, 0);
 }
 
-void Ucma::deliver(const cm::Event& event) {
+void RdmaCmServer::deliver(const cm::Event& event) {
     const bool is_request = event.kind == cm::EventKind::kConnectRequest || event.kind == cm::EventKind::kSidrRequest;
     const auto found = connections_.find(static_cast<uint64_t>(is_request ? event.listener : event.id));
     if (found == connections_.end()) {
-        if (is_request) unwanted_.push_back(event.id);
+        if (is_request) rejected_requests_.push_back(event.id);
         return;
     }
     Id& id = *found->second;
     if (is_request && id.is_datagram() != (event.kind == cm::EventKind::kSidrRequest)) {
-        unwanted_.push_back(event.id);
+        rejected_requests_.push_back(event.id);
         return;
     }
     Event out;
@@ -185,10 +185,10 @@ void Ucma::deliver(const cm::Event& event) {
     }
 }
 
-void Ucma::finish_calls() {
-    while (!unwanted_.empty()) {
-        const cm::Id unwanted = unwanted_.back();
-        unwanted_.pop_back();
+void RdmaCmServer::finish_calls() {
+    while (!rejected_requests_.empty()) {
+        const cm::Id unwanted = rejected_requests_.back();
+        rejected_requests_.pop_back();
         cm_->destroy(now_ns(), unwanted);
     }
     if (cm_) wake_at(cm_->next_deadline());
@@ -197,20 +197,20 @@ void Ucma::finish_calls() {
 
 // --- what the two ends have agreed on
 
-void Ucma::remember_peer(Id& id, bool multipath) {
+void RdmaCmServer::remember_peer(Id& id, bool multipath) {
     device(id).agreed_peers.insert({id.remote_gid, id.remote->qpn, id.local_psn}, multipath);
 }
 
-void Ucma::forget_peer(Id& id) {
+void RdmaCmServer::forget_peer(Id& id) {
     if (id.local && id.remote) device(id).agreed_peers.erase({id.remote_gid, id.remote->qpn, id.local_psn});
 }
 
 // The peer has offered mp: what our QP speaks by now is what the reply says, whatever the program thinks. (A connection
 // of a device to itself is rc, and its two ends find that out by themselves.)
-cm::Ece Ucma::ece_of_reply(const Id& id, uint32_t qpn, const cm::Ece& given) {
+cm::Ece RdmaCmServer::ece_of_reply(const Id& id, uint32_t qpn, const cm::Ece& given) {
     if (id.peer_ece.vendor_id != kVendorId || id.remote_gid == local_gid(id)) return given;
     cm::Ece ece = given;
-    const auto look = [&ece](const transport::QueuePair& qp, const transport::Held&) {
+    const auto look = [&ece](const transport::QueuePair& qp, const transport::WorkerQuiesced&) {
         ece = {.vendor_id = kVendorId, .options = qp.mp() != nullptr ? kEceMultipath : 0};
     };
     datapath::look_at_qp(*runtime_.load(std::memory_order_relaxed), qpn, look);

@@ -13,9 +13,9 @@
 #include <cstdarg>
 
 #include "base/libc.h"
-#include "preload/next.h"
-#include "preload/provider.h"
-#include "rdmacm/ucma.h"
+#include "base/next_symbol.h"
+#include "rdmacm/server.h"
+#include "verbs/process_provider.h"
 
 namespace {
 

@@ -42,7 +42,7 @@ static_assert(sizeof(PathRecord) == sizeof(ib_path_rec_data::path_rec));
 
 }  // namespace
 
-Id* Ucma::find(const std::shared_ptr<Channel>& channel, uint32_t handle, int* error) {
+Id* RdmaCmServer::find(const std::shared_ptr<Channel>& channel, uint32_t handle, int* error) {
     Id* const id = handle < ids_.size() ? ids_[handle].get() : nullptr;
     const bool is_known = id != nullptr && id->is_known.load(std::memory_order_acquire);
     *error = !is_known ? ENOENT : id->channel != channel ? EINVAL : 0;
@@ -50,7 +50,7 @@ Id* Ucma::find(const std::shared_ptr<Channel>& channel, uint32_t handle, int* er
 }
 
 // The lowest free handle, as the kernel gives: librdmacm finds ids by it in a table of 65536.
-Id& Ucma::make_id(std::shared_ptr<Channel> channel) {
+Id& RdmaCmServer::make_id(std::shared_ptr<Channel> channel) {
     if (free_handles_.empty()) {
         free_handles_.insert(static_cast<uint32_t>(ids_.size()));
         ids_.emplace_back();
@@ -62,13 +62,13 @@ Id& Ucma::make_id(std::shared_ptr<Channel> channel) {
     return *ids_[handle];
 }
 
-void Ucma::set_channel(Id& id, std::shared_ptr<Channel> channel) {
+void RdmaCmServer::set_channel(Id& id, std::shared_ptr<Channel> channel) {
     if (id.channel != nullptr) id.channel->ids.erase(&id);
     id.channel = std::move(channel);
     id.channel->ids.insert(&id);
 }
 
-uint32_t Ucma::destroy(Id& id) {
+uint32_t RdmaCmServer::destroy(Id& id) {
     // Requests that the program has not seen go with their listener.
     std::vector<Id*> requests;
     if (id.events_waiting.load(std::memory_order_acquire) != 0) {
@@ -95,7 +95,7 @@ uint32_t Ucma::destroy(Id& id) {
     return reported;
 }
 
-int Ucma::create_id(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
+int RdmaCmServer::create_id(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_create_id>(in);
     if (header.out < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
     ibv_qp_type type = static_cast<ibv_qp_type>(command.qp_type);
@@ -122,7 +122,7 @@ int Ucma::create_id(const std::shared_ptr<Channel>& channel, const Header& heade
     return error;
 }
 
-int Ucma::destroy_id(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
+int RdmaCmServer::destroy_id(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_destroy_id>(in);
     if (header.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
     int error;
@@ -131,7 +131,7 @@ int Ucma::destroy_id(const std::shared_ptr<Channel>& channel, const Header& head
     return respond(command.response, header, rdma_ucm_destroy_id_resp{.events_reported = destroy(*id)});
 }
 
-int Ucma::bind(Id& id, const SocketAddress& address) {
+int RdmaCmServer::bind(Id& id, const SocketAddress& address) {
     if (id.state != IdState::kIdle || !address.is_ip()) return EINVAL;
     std::optional<Local> local;
     // Bound to a loopback address is bound to no device, as in the kernel: it listens on all. (libfabric looks for a
@@ -141,7 +141,7 @@ int Ucma::bind(Id& id, const SocketAddress& address) {
         local = find_local(interfaces_, address);
         if (!local) {
             const int error = id.twin ? bind_twin(id, address) : EADDRNOTAVAIL;
-            id.is_kernels = error == 0;
+            id.belongs_to_kernel = error == 0;
             return error;
         }
     }
@@ -165,7 +165,7 @@ int Ucma::bind(Id& id, const SocketAddress& address) {
     return 0;
 }
 
-int Ucma::bind_ip(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::bind_ip(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_bind_ip>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -173,7 +173,7 @@ int Ucma::bind_ip(const std::shared_ptr<Channel>& channel, const Header&, In in)
 }
 
 // AF_IB is refused, as by kernels before 3.11: librdmacm asks once, and then names addresses of IP only.
-int Ucma::bind(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::bind(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_bind>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -181,14 +181,14 @@ int Ucma::bind(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     return bind(*id, SocketAddress(&command.addr, std::min<size_t>(command.addr_size, sizeof(command.addr))));
 }
 
-int Ucma::resolve(Id& id, const SocketAddress& source, const SocketAddress& destination, uint32_t timeout_ms) {
+int RdmaCmServer::resolve(Id& id, const SocketAddress& source, const SocketAddress& destination, uint32_t timeout_ms) {
     if (!destination.is_ip()) return EINVAL;
     if (const int error = need_devices(); error != 0) return error;
     if (id.state == IdState::kIdle) {
         const SocketAddress from = source.is_ip() ? source : any_address(destination.family);
         if (from.family != destination.family) return EINVAL;
         if (const int error = bind(id, from); error != 0) return error;
-        if (id.is_kernels) return resolve_twin(id, destination, timeout_ms);
+        if (id.belongs_to_kernel) return resolve_twin(id, destination, timeout_ms);
     }
     if (id.state != IdState::kBound || id.source.family != destination.family) return EINVAL;
     SocketAddress to = destination;
@@ -201,7 +201,7 @@ int Ucma::resolve(Id& id, const SocketAddress& source, const SocketAddress& dest
     const std::optional<Local> local = id.local ? id.local : find_source(interfaces_, to);
     if (!local && id.twin && id.source.is_any()) {
         const int error = resolve_twin(id, destination, timeout_ms);
-        id.is_kernels = error == 0;
+        id.belongs_to_kernel = error == 0;
         return error;
     }
     if (!local) return ENODEV;
@@ -225,7 +225,7 @@ int Ucma::resolve(Id& id, const SocketAddress& source, const SocketAddress& dest
     return 0;
 }
 
-int Ucma::resolve_ip(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::resolve_ip(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_resolve_ip>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -234,7 +234,7 @@ int Ucma::resolve_ip(const std::shared_ptr<Channel>& channel, const Header&, In 
                    SocketAddress(&command.dst_addr, sizeof(command.dst_addr)), command.timeout_ms);
 }
 
-int Ucma::resolve_addr(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::resolve_addr(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_resolve_addr>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -244,7 +244,7 @@ int Ucma::resolve_addr(const std::shared_ptr<Channel>& channel, const Header&, I
                    command.timeout_ms);
 }
 
-int Ucma::resolve_route(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int RdmaCmServer::resolve_route(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_resolve_route>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -263,7 +263,7 @@ bool has_route(const Id& id) {
 
 }  // namespace
 
-int Ucma::query_route(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
+int RdmaCmServer::query_route(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_query>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -294,7 +294,7 @@ int Ucma::query_route(const std::shared_ptr<Channel>& channel, const Header& hea
     return respond_some(command.response, header, answer, offsetof(rdma_ucm_query_route_resp, ibdev_index));
 }
 
-int Ucma::query(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
+int RdmaCmServer::query(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_query>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -353,7 +353,7 @@ int Ucma::query(const std::shared_ptr<Channel>& channel, const Header& header, I
     }
 }
 
-int Ucma::set_option(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
+int RdmaCmServer::set_option(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_set_option>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
@@ -390,7 +390,7 @@ int Ucma::set_option(const std::shared_ptr<Channel>& channel, const Header& head
     }
 }
 
-int Ucma::migrate_id(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
+int RdmaCmServer::migrate_id(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_migrate_id>(in);
     if (header.out < sizeof(rdma_ucm_migrate_resp)) return ENOSPC;
     const std::shared_ptr<Channel> before = channel_of(static_cast<int>(command.fd));
@@ -421,7 +421,7 @@ int Ucma::migrate_id(const std::shared_ptr<Channel>& channel, const Header& head
 
 // --- multicast
 
-int Ucma::join(Id& id, const SocketAddress& group, uint64_t uid, uint32_t* handle) {
+int RdmaCmServer::join(Id& id, const SocketAddress& group, uint64_t uid, uint32_t* handle) {
     const bool ready =
         id.state == IdState::kBound || id.state == IdState::kAddressResolved || id.state == IdState::kRouteResolved;
     if (!id.is_datagram() || !ready || !id.local) return EINVAL;
@@ -443,7 +443,7 @@ int Ucma::join(Id& id, const SocketAddress& group, uint64_t uid, uint32_t* handl
     return 0;
 }
 
-int Ucma::join_ip_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
+int RdmaCmServer::join_ip_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_join_ip_mcast>(in);
     if (header.out < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
     int error;
@@ -455,7 +455,7 @@ int Ucma::join_ip_mcast(const std::shared_ptr<Channel>& channel, const Header& h
     return error;
 }
 
-int Ucma::join_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
+int RdmaCmServer::join_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_join_mcast>(in);
     if (header.out < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
     if (command.join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return EINVAL;
@@ -469,7 +469,7 @@ int Ucma::join_mcast(const std::shared_ptr<Channel>& channel, const Header& head
     return error;
 }
 
-uint32_t Ucma::leave(uint32_t handle) {
+uint32_t RdmaCmServer::leave(uint32_t handle) {
     const auto [id, multicast] = multicasts_.extract(handle).mapped();
     id->channel->events.drop([joined = multicast](const Event& event) {
         if (event.multicast != joined) return false;
@@ -481,7 +481,7 @@ uint32_t Ucma::leave(uint32_t handle) {
     return reported;
 }
 
-int Ucma::leave_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
+int RdmaCmServer::leave_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_destroy_id>(in);
     if (header.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
     if (channel->kernel.is_there() && (command.id & kKernelsMulticast) != 0) {

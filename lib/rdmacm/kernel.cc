@@ -50,7 +50,7 @@ int KernelCm::run(uint32_t number, std::span<const uint8_t> body, size_t room) c
     return ::write(fd_, command.data(), sizeof(header) + body.size()) < 0 ? errno : 0;
 }
 
-void Ucma::make_twin(Id& id) {
+void RdmaCmServer::make_twin(Id& id) {
     const rdma_ucm_create_id command{
         .uid = id.uid, .response = 0, .ps = id.port_space, .qp_type = static_cast<uint8_t>(id.qp_type), .reserved = {}};
     rdma_ucm_create_id_resp answer{};
@@ -59,7 +59,7 @@ void Ucma::make_twin(Id& id) {
     twins_[answer.id] = &id;
 }
 
-uint32_t Ucma::destroy_twin(Id& id) {
+uint32_t RdmaCmServer::destroy_twin(Id& id) {
     if (!id.twin) return 0;
     rdma_ucm_destroy_id_resp answer{};
     id.channel->kernel.run(RDMA_USER_CM_CMD_DESTROY_ID,
@@ -69,14 +69,14 @@ uint32_t Ucma::destroy_twin(Id& id) {
     return answer.events_reported;
 }
 
-int Ucma::bind_twin(Id& id, const SocketAddress& address) {
+int RdmaCmServer::bind_twin(Id& id, const SocketAddress& address) {
     rdma_ucm_bind command{
         .id = *id.twin, .addr_size = static_cast<uint16_t>(address.size()), .reserved = 0, .addr = {}};
     std::memcpy(&command.addr, &address, address.size());
     return id.channel->kernel.run(RDMA_USER_CM_CMD_BIND, command);
 }
 
-int Ucma::resolve_twin(Id& id, const SocketAddress& destination, uint32_t timeout_ms) {
+int RdmaCmServer::resolve_twin(Id& id, const SocketAddress& destination, uint32_t timeout_ms) {
     rdma_ucm_resolve_addr command{.id = *id.twin,
                                   .timeout_ms = timeout_ms,
                                   .src_size = 0,
@@ -88,11 +88,11 @@ int Ucma::resolve_twin(Id& id, const SocketAddress& destination, uint32_t timeou
     return id.channel->kernel.run(RDMA_USER_CM_CMD_RESOLVE_ADDR, command);
 }
 
-int Ucma::listen_twin(Id& id, uint32_t backlog) {
+int RdmaCmServer::listen_twin(Id& id, uint32_t backlog) {
     return id.channel->kernel.run(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{.id = *id.twin, .backlog = backlog});
 }
 
-int Ucma::migrate_twin(Id& id, const Channel& to, uint32_t* reported) {
+int RdmaCmServer::migrate_twin(Id& id, const Channel& to, uint32_t* reported) {
     rdma_ucm_migrate_resp answer{};
     const rdma_ucm_migrate_id command{
         .response = 0, .id = *id.twin, .fd = static_cast<uint32_t>(id.channel->kernel.fd())};
@@ -101,16 +101,16 @@ int Ucma::migrate_twin(Id& id, const Channel& to, uint32_t* reported) {
     return error;
 }
 
-bool Ucma::is_forwarded(const std::shared_ptr<Channel>& channel, const Command& wanted, In in) {
+bool RdmaCmServer::is_forwarded(const std::shared_ptr<Channel>& channel, const Command& wanted, In in) {
     if (!wanted.id_at) return false;
     uint32_t handle;
     std::memcpy(&handle, in.data() + *wanted.id_at, sizeof(handle));
     int error;
     const Id* const id = find(channel, handle, &error);
-    return id != nullptr && id->is_kernels;
+    return id != nullptr && id->belongs_to_kernel;
 }
 
-int Ucma::forward(const std::shared_ptr<Channel>& channel, const Header& header, In in, size_t id_at) {
+int RdmaCmServer::forward(const std::shared_ptr<Channel>& channel, const Header& header, In in, size_t id_at) {
     std::array<uint8_t, sizeof(rdma_ucm_accept)> body;
     std::copy(in.begin(), in.end(), body.begin());
     uint32_t handle;
@@ -128,7 +128,7 @@ int Ucma::forward(const std::shared_ptr<Channel>& channel, const Header& header,
 }
 
 // The thread's: says to channels that the kernel has an event for them. Whoever takes it asks to be told of the next.
-void Ucma::look_at_kernel() {
+void RdmaCmServer::look_at_kernel() {
     std::array<epoll_event, 16> ready;
     const int count = epoll_wait(kernel_fd_, ready.data(), ready.size(), 0);
     const std::lock_guard guard(channels_mutex_);
@@ -136,16 +136,16 @@ void Ucma::look_at_kernel() {
         const auto found = std::find_if(channels_.begin(), channels_.end(), [&](const auto& entry) {
             return entry.second->kernel.fd() == ready[static_cast<size_t>(i)].data.fd;
         });
-        if (found != channels_.end()) found->second->events.push(Event{.is_kernels = true});
+        if (found != channels_.end()) found->second->events.push(Event{.belongs_to_kernel = true});
     }
 }
 
-int Ucma::take_kernel_event(const std::shared_ptr<Channel>& channel, uint64_t response, size_t room) {
+int RdmaCmServer::take_kernel_event(const std::shared_ptr<Channel>& channel, uint64_t response, size_t room) {
     rdma_ucm_event_resp event{};
     room = std::min(room, sizeof(event));
     // An event that was taken cannot be put back.
     if (const int error = copy_out(response, &event, room); error != 0) {
-        channel->events.push(Event{.is_kernels = true});
+        channel->events.push(Event{.belongs_to_kernel = true});
         return error;
     }
     const int error = channel->kernel.run(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{.response = 0}, event, room);
@@ -159,7 +159,7 @@ int Ucma::take_kernel_event(const std::shared_ptr<Channel>& channel, uint64_t re
             event.id |= kKernelsMulticast;
         } else if (type == EventType::kConnectRequest && !channel->is_closed) {
             Id& request = make_id(channel);
-            request.is_kernels = true;
+            request.belongs_to_kernel = true;
             request.twin = event.id;
             twins_[event.id] = &request;
             event.id = request.handle;
@@ -167,7 +167,7 @@ int Ucma::take_kernel_event(const std::shared_ptr<Channel>& channel, uint64_t re
             Id& id = *twin->second;
             event.id = id.handle;
             // Another destination may be one of ours.
-            if (type == EventType::kAddressError && id.source.is_any()) id.is_kernels = false;
+            if (type == EventType::kAddressError && id.source.is_any()) id.belongs_to_kernel = false;
         }
     }
     return copy_out(response, &event, room);

@@ -22,9 +22,9 @@
 #include <thread>
 
 #include "base/files.h"
-#include "preload/provider.h"
-#include "rdmacm/ucma.h"
+#include "rdmacm/server.h"
 #include "rdmacm/state.h"
+#include "verbs/process_provider.h"
 
 namespace rove::verbs::ucma {
 
@@ -87,7 +87,7 @@ void on_signal(int signal, siginfo_t* info, void*) {
         int none = 0;
         if (!is_owner() || provider().is_forked_child() || !ending.compare_exchange_strong(none, signal))
             die_by(signal);
-        end_with(signal);
+        terminate_by_signal(signal);
     }
     if (!is_inside()) {
         constexpr timespec kMoment{0, 10'000'000};
@@ -107,7 +107,7 @@ void stop_other_threads(int signal) {
 
 }  // namespace
 
-void Ucma::watch_signals() {
+void RdmaCmServer::watch_signals() {
     find_own_code();
     for (const int signal : kSignals) {
         struct sigaction found, ours{};
@@ -119,12 +119,12 @@ void Ucma::watch_signals() {
     }
 }
 
-void Ucma::end_with(int signal) {
+void RdmaCmServer::terminate_by_signal(int signal) {
     ends_with_.store(signal);
     wake();
 }
 
-void Ucma::say_goodbye() {
+void RdmaCmServer::disconnect_all() {
     constexpr auto kUntilRead = std::chrono::milliseconds(10);  // a peer's ring that ends with us
     const int signal = ends_with_.load();
     stop_other_threads(signal);

@@ -20,12 +20,12 @@
 #include <vector>
 
 #include "cm/cm.h"
-#include "verbs/event_queue.h"
-#include "verbs/gsi.h"
-#include "verbs/objects.h"
 #include "rdmacm/address.h"
 #include "rdmacm/kernel.h"
 #include "rdmacm/ports.h"
+#include "verbs/event_queue.h"
+#include "verbs/gsi.h"
+#include "verbs/objects.h"
 
 struct rte_tel_data;
 
@@ -79,7 +79,7 @@ struct Multicast {
 };
 
 struct Event {
-    bool is_kernels = false;         // nothing but this: the kernel's rdma_cm has one to be asked for
+    bool belongs_to_kernel = false;  // nothing but this: the kernel's rdma_cm has one to be asked for
     Id* id = nullptr;                // whom librdmacm acknowledges it to
     Multicast* multicast = nullptr;  // ... and to this one, if it is of a group
     Id* request = nullptr;           // of CONNECT_REQUEST: the new id
@@ -91,7 +91,7 @@ struct Channel {
 
     EventQueue<Event> events;
     const KernelCm kernel;
-    // Under Ucma's mutex.
+    // Under RdmaCmServer's mutex.
     std::unordered_set<Id*> ids;  // whose events come here
     bool is_closed = false;       // a command that had begun before comes too late
     uint32_t descriptors = 1;     // that are it; under the mutex of the channels
@@ -122,8 +122,8 @@ struct Id {
     // A request's is false until its event has told of it: who guesses its handle has no such id.
     std::atomic<bool> is_known{true};
 
-    std::optional<uint32_t> twin;  // the kernel's handle of it, where the kernel has an rdma_cm
-    bool is_kernels = false;       // that one alone counts: its address is no device of ours'
+    std::optional<uint32_t> twin;    // the kernel's handle of it, where the kernel has an rdma_cm
+    bool belongs_to_kernel = false;  // that one alone counts: its address is no device of ours'
 
     SocketAddress source, destination;
     bool reuse_address = false, ipv6_only = false;
@@ -159,16 +159,16 @@ struct Id {
 
 // A neighbour that has not answered yet. Ten thousand ids may wait for it, for which it is asked once.
 struct Resolution {
-    uint64_t due_ns = 0;                          // when something is to be done: as in Ucma::due_
+    uint64_t due_ns = 0;                          // when something is to be done: as in RdmaCmServer::due_
     uint64_t look_ns = 0;                         // when the table is looked at next
     uint64_t wait_ns = 0;                         // ... and how long after that
     uint64_t ask_ns = 0;                          // when the neighbour is asked again
     std::set<std::pair<uint64_t, uint32_t>> ids;  // by the time at which they give up; handles
 };
 
-class Ucma final : private cm::Sink {
+class RdmaCmServer final : private cm::Sink {
   public:
-    static Ucma& instance();  // never destroyed: programs end while their threads wait for events
+    static RdmaCmServer& instance();  // never destroyed: programs end while their threads wait for events
 
     int open_channel(int flags);
     ssize_t command(int fd, const void* data, size_t bytes);
@@ -176,7 +176,7 @@ class Ucma final : private cm::Sink {
     void duplicated(int fd, int copy);
     void communication_established(uint32_t qpn);
     void stop();
-    void end_with(int signal);
+    void terminate_by_signal(int signal);
 
     // All of it, for a fork.
     void lock() {
@@ -193,7 +193,7 @@ class Ucma final : private cm::Sink {
     using Header = rdma_ucm_cmd_hdr;
     using Neighbour = std::pair<size_t, wire::Gid>;  // of a device
     struct Command {
-        int (Ucma::*run)(const std::shared_ptr<Channel>& channel, const Header& header, In in) = nullptr;
+        int (RdmaCmServer::*run)(const std::shared_ptr<Channel>& channel, const Header& header, In in) = nullptr;
         size_t bytes = 0;  // behind the header, at least
         // Where among them stands the handle of the id, of those that the kernel's twin of it takes in its place.
         std::optional<size_t> id_at;
@@ -201,7 +201,7 @@ class Ucma final : private cm::Sink {
 
     static const std::array<Command, kWriteCmEvent + 1> kCommands;
 
-    Ucma();
+    RdmaCmServer();
 
     // Commands: 0 or errno. With the mutex held, but get_event().
     int create_id(const std::shared_ptr<Channel>& channel, const Header& header, In in);
@@ -271,7 +271,7 @@ class Ucma final : private cm::Sink {
 
     // Signals: ucma_signals.cc.
     void watch_signals();
-    void say_goodbye();
+    void disconnect_all();
 
     // Telemetry: ucma_telemetry.cc.
     void start_telemetry();  // with the connection manager there
@@ -309,7 +309,7 @@ class Ucma final : private cm::Sink {
     Ports ports_;
     std::map<Neighbour, Resolution> resolutions_;
     std::set<std::pair<uint64_t, Neighbour>> due_;  // of all of them
-    std::vector<cm::Id> unwanted_;                  // requests that deliver() had no use for
+    std::vector<cm::Id> rejected_requests_;         // requests that deliver() had no use for
 
     bool started_ = false;
     std::atomic<datapath::Runtime*> runtime_{nullptr};  // changed with the mutex held, once
@@ -321,8 +321,8 @@ class Ucma final : private cm::Sink {
     uint64_t timer_ns_ = UINT64_MAX;    // when the timer runs out
     std::atomic<int> ends_with_{0};     // the signal that ends the process; 0: none
 
-    SpinLock established_lock_;  // guards what follows
-    std::vector<uint32_t> established_;     // QPNs of COMM_EST
+    SpinLock established_lock_;          // guards what follows
+    std::vector<uint32_t> established_;  // QPNs of COMM_EST
 };
 
 }  // namespace rove::verbs::ucma

@@ -5,7 +5,7 @@
 
 namespace rove::verbs::ucma {
 
-void Ucma::report(rte_tel_data* data) {
+void RdmaCmServer::report(rte_tel_data* data) {
     const std::lock_guard guard(mutex_);
     rte_tel_data_start_dict(data);
     for (size_t i = 0; i < cm::kCounters; ++i) {
@@ -18,7 +18,7 @@ void Ucma::report(rte_tel_data* data) {
     rte_tel_data_add_dict_uint(data, "lingering", usage.lingering);
 }
 
-void Ucma::start_telemetry() {
+void RdmaCmServer::start_telemetry() {
     rte_telemetry_register_cmd(
         "/rove/cm",
         [](const char*, const char*, rte_tel_data* data) {

@@ -10,13 +10,13 @@
 #include <set>
 #include <string_view>
 
+#include "base/files.h"
+#include "base/text.h"
 #include "config/table.h"
 #include "link/address.h"
-#include "base/files.h"
+#include "port/kernel_interface/udp_sockets.h"
 #include "port/port_name.h"
-#include "base/text.h"
-#include "port/segmentation/trains.h"
-#include "port/udp/udp_sockets.h"
+#include "port/segmentation/segmentation.h"
 #include "transport/qp_table.h"
 
 namespace rove::datapath {
@@ -56,15 +56,15 @@ void read_runtime(Table table, Config& config) {
 }
 
 void read_dcqcn(Table table, transport::DcqcnConfig& dcqcn) {
-    constexpr uint64_t kMostRate = 125'000'000'000;  // 1 Tb/s
-    table.uint("line_rate_bytes_per_s", dcqcn.line_rate_bytes_per_s, 1'000'000, kMostRate);
-    table.uint("min_rate_bytes_per_s", dcqcn.min_rate_bytes_per_s, 1'000, kMostRate);
+    constexpr uint64_t kMaxRate = 125'000'000'000;  // 1 Tb/s
+    table.uint("line_rate_bytes_per_s", dcqcn.line_rate_bytes_per_s, 1'000'000, kMaxRate);
+    table.uint("min_rate_bytes_per_s", dcqcn.min_rate_bytes_per_s, 1'000, kMaxRate);
     table.microseconds("cnp_interval_us", dcqcn.cnp_interval_ns, 1, 1'000'000);
     table.microseconds("alpha_timer_us", dcqcn.alpha_timer_ns, 1, 1'000'000);
     table.microseconds("rate_timer_us", dcqcn.rate_timer_ns, 1, 1'000'000);
     table.uint("byte_counter", dcqcn.byte_counter, 1'000, 1'000'000'000'000);
-    table.uint("additive_bytes_per_s", dcqcn.additive_bytes_per_s, 1, kMostRate);
-    table.uint("hyper_bytes_per_s", dcqcn.hyper_bytes_per_s, 1, kMostRate);
+    table.uint("additive_bytes_per_s", dcqcn.additive_bytes_per_s, 1, kMaxRate);
+    table.uint("hyper_bytes_per_s", dcqcn.hyper_bytes_per_s, 1, kMaxRate);
     table.uint("fast_recovery_steps", dcqcn.fast_recovery_steps, 1, 100);
     table.require_together("", invalid(dcqcn));
     table.refuse_unknown();
@@ -197,12 +197,12 @@ void read_udp(Table& table, DeviceConfig& device, const char* port_allowed) {
 
 constexpr const char* kNameAllowed = "\"rove-\" and letters, digits, '-', '_' or '.', 63 in all, such as \"rove-eth0\"";
 std::optional<std::string> parse_name(std::string_view name) {
-    constexpr size_t kMostBytes = 63;  // IBV_SYSFS_NAME_MAX, with a zero
+    constexpr size_t kMaxBytes = 63;  // IBV_SYSFS_NAME_MAX, with a zero
     constexpr std::string_view kPrefix = "rove-";
     const auto allowed = [](unsigned char one) {
         return std::isalnum(one) != 0 || one == '-' || one == '_' || one == '.';
     };
-    if (!name.starts_with(kPrefix) || name.size() == kPrefix.size() || name.size() > kMostBytes) return std::nullopt;
+    if (!name.starts_with(kPrefix) || name.size() == kPrefix.size() || name.size() > kMaxBytes) return std::nullopt;
     return std::ranges::all_of(name, allowed) ? std::optional<std::string>(name) : std::nullopt;
 }
 
@@ -219,12 +219,12 @@ DeviceConfig read_device(Table table) {
         for (const char* key : {"addresses", "gateway_ipv4", "gateway_ipv6", "mac", "vlan", "queues", "neighbour"})
             if (const toml::node* const given = table.any(key); given != nullptr)
                 table.refuse(*given, key, "none for an interface: it is the kernel's (ip address, ip route, ip link)");
-    if (!knows_addresses(device.port)) table.require("addresses", kAddressAllowed);
+    if (!has_own_addresses(device.port)) table.require("addresses", kAddressAllowed);
     if (is_udp(device.port))
         read_udp(table, device, kPortAllowed);
     else
         device.addresses = table.strings("addresses", kAddressAllowed);
-    if ((device.addresses.empty() && !knows_addresses(device.port)) || device.addresses.size() > 64)
+    if ((device.addresses.empty() && !has_own_addresses(device.port)) || device.addresses.size() > 64)
         table.refuse(table.node("addresses"), "addresses", std::string("1 to 64 ") + kAddressAllowed);
     std::set<wire::Gid> known;
     for (const std::string& address : device.addresses) {

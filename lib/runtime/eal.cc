@@ -33,13 +33,13 @@
 #include <sstream>
 #include <thread>
 
+#include "base/file_descriptor.h"
 #include "base/files.h"
 #include "base/libc.h"
+#include "base/socket_file.h"
 #include "port/port.h"
 #include "port/port_name.h"
-#include "base/file_descriptor.h"
 #include "runtime/runtime_folder.h"
-#include "base/socket_file.h"
 
 // The linker leads calls of nanosleep() to __wrap_nanosleep() (dpdk_archives.py), and so on.
 extern "C" {
@@ -187,7 +187,7 @@ uintptr_t base_address(bool hardware) {
 }  // namespace
 
 // A file of this user's that other users cannot lock. What they take of the hugepages meanwhile, EAL finds gone.
-HugepageTurn::HugepageTurn() {
+HugepageInitLock::HugepageInitLock() {
     if (free_hugepages().empty()) return;
     const std::string name = "/dev/shm/rove-hugepages-" + std::to_string(geteuid());
     file_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -198,7 +198,7 @@ HugepageTurn::HugepageTurn() {
         std::this_thread::sleep_for(10ms);
 }
 
-HugepageTurn::~HugepageTurn() {
+HugepageInitLock::~HugepageInitLock() {
     if (file_ >= 0) close(file_);
 }
 

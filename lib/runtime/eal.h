@@ -21,7 +21,8 @@ constexpr uint32_t frame_room_bytes(uint32_t mtu) {
 
 uint32_t largest_mtu(const Config& config);
 
-// The mbufs that a worker needs beside the rings of its ports where frames are impaired: twice what Shelf holds.
+// The mbufs that a worker needs beside the rings of its ports where frames are impaired: twice what DelayedFramePool
+// holds.
 inline constexpr uint32_t kImpairedMbufs = 4095;
 // Returns the number of mbufs in a worker's pool: enough to work with while the rings of all its ports are full.
 uint32_t pool_mbufs(const Config& config);
@@ -33,12 +34,12 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
 // Held from the look at the free hugepages until the pools have theirs, if there are any: of two processes that start
 // together, the second would count what the first is about to take. The wait ends after a while: who holds it may be
 // waiting for us, as a virtio-user port does for its peer.
-class HugepageTurn {
+class HugepageInitLock {
   public:
-    HugepageTurn();
-    ~HugepageTurn();
-    HugepageTurn(const HugepageTurn&) = delete;
-    HugepageTurn& operator=(const HugepageTurn&) = delete;
+    HugepageInitLock();
+    ~HugepageInitLock();
+    HugepageInitLock(const HugepageInitLock&) = delete;
+    HugepageInitLock& operator=(const HugepageInitLock&) = delete;
 
   private:
     int file_ = -1;

@@ -18,7 +18,7 @@ PacketSink::~PacketSink() {
 }
 
 void PacketSink::add_port(const Port& port, std::unique_ptr<TxQueue> queue) {
-    Outlet& outlet = outlet_of(port.id());
+    TxTarget& outlet = outlet_of(port.id());
     outlet.port = &port;
     if (queue != nullptr) {
         ++open_;
@@ -28,21 +28,21 @@ void PacketSink::add_port(const Port& port, std::unique_ptr<TxQueue> queue) {
 }
 
 void PacketSink::add_link(const Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& ring) {
-    Outlet& added = outlet_of(outlet);
+    TxTarget& added = outlet_of(outlet);
     added.port = &port;
     added.ring = &ring;
     added.peer = peer;
     ++open_;
 }
 
-PacketSink::Outlet& PacketSink::outlet_of(uint16_t number) {
-    while (outlets_.size() <= number) outlets_.push_back(std::make_unique<Outlet>());
+PacketSink::TxTarget& PacketSink::outlet_of(uint16_t number) {
+    while (outlets_.size() <= number) outlets_.push_back(std::make_unique<TxTarget>());
     waiting_.reserve(outlets_.size());  // no packet shall allocate
     return *outlets_[number];
 }
 
 void PacketSink::remove_link(uint16_t outlet) {
-    Outlet& gone = *outlets_[outlet];
+    TxTarget& gone = *outlets_[outlet];
     set_full(gone, false);
     gone.ring = nullptr;
     --open_;
@@ -60,7 +60,7 @@ bool PacketSink::make_room() {
         else
             ++counters_[PortCounter::kTxNoMbuf];
     }
-    return (full_ == 0 || full_ < open_) && has_places();
+    return (full_ == 0 || full_ < open_) && has_buffers();
 }
 
 void PacketSink::loop_back_copy(const transport::Path& path, rte_mbuf* mbuf) {
@@ -71,13 +71,13 @@ void PacketSink::loop_back_copy(const transport::Path& path, rte_mbuf* mbuf) {
         ++counters_[PortCounter::kLoopbackNoMbuf];
 }
 
-bool PacketSink::send_copy(Outlet& outlet, const rte_mbuf& mbuf) {
+bool PacketSink::send_copy(TxTarget& outlet, const rte_mbuf& mbuf) {
     if (!outlet.ring->send_copy(rte_pktmbuf_mtod(&mbuf, const uint8_t*), mbuf.data_len)) return false;
     count(outlet, nullptr, {mbuf.data_len, 0});
     return true;
 }
 
-void PacketSink::send_copies(Outlet& outlet, rte_mbuf* mbuf, wire::Built built) {
+void PacketSink::send_copies(TxTarget& outlet, rte_mbuf* mbuf, wire::BuiltFrame built) {
     if (built.l3_offset != 0) wire::seal(rte_pktmbuf_mtod(mbuf, uint8_t*), built);
     bool has_link = outlet.ring != nullptr, sent = has_link && send_copy(outlet, *mbuf);
     if (!has_link && &outlet == outlets_[outlet.port->id()].get()) {
@@ -93,7 +93,7 @@ void PacketSink::send_copies(Outlet& outlet, rte_mbuf* mbuf, wire::Built built) 
     rte_pktmbuf_free(mbuf);
 }
 
-uint32_t PacketSink::push(Outlet& outlet) {
+uint32_t PacketSink::push(TxTarget& outlet) {
     wire::seal({outlet.unsealed.data(), outlet.unsealed_count});
     outlet.unsealed_count = 0;
     if (capture_ != nullptr) [[unlikely]]
@@ -102,9 +102,9 @@ uint32_t PacketSink::push(Outlet& outlet) {
 }
 
 // What a port does not take comes again, first and in its order.
-void PacketSink::capture(Outlet& outlet) {
+void PacketSink::capture(TxTarget& outlet) {
     const auto sent = [&](std::span<const uint8_t> frame) { capture_->sent(outlet.port->id(), frame); };
-    if (outlet.ring != nullptr) return outlet.ring->each_new(sent);
+    if (outlet.ring != nullptr) return outlet.ring->for_each_unpublished(sent);
     if (outlet.queue == nullptr) return;
     for (; outlet.captured < outlet.count; ++outlet.captured) {
         const rte_mbuf* const frame = outlet.frames[outlet.captured];
@@ -112,7 +112,7 @@ void PacketSink::capture(Outlet& outlet) {
     }
 }
 
-uint32_t PacketSink::push_ring(Outlet& outlet) {
+uint32_t PacketSink::push_ring(TxTarget& outlet) {
     const uint32_t taken = std::exchange(outlet.count, uint16_t{0});
     outlet.bytes = 0;
     outlet.taken += taken;
@@ -122,7 +122,7 @@ uint32_t PacketSink::push_ring(Outlet& outlet) {
     return taken;
 }
 
-uint32_t PacketSink::push_queue(Outlet& outlet) {
+uint32_t PacketSink::push_queue(TxTarget& outlet) {
     uint16_t sent = 0;
     if (outlet.port->ready()) [[likely]]
         sent = outlet.queue->burst(outlet.frames.data(), outlet.count);
@@ -146,7 +146,7 @@ uint32_t PacketSink::push_queue(Outlet& outlet) {
 uint32_t PacketSink::flush() {
     uint32_t sent = 0;
     size_t left = 0;
-    for (Outlet* const outlet : waiting_) {
+    for (TxTarget* const outlet : waiting_) {
         if (outlet->count != 0) sent += push(*outlet);
         outlet->waits = outlet->count != 0;
         if (outlet->waits) waiting_[left++] = outlet;

@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/capture.h"
 #include "port/counters.h"
-#include "port/port.h"
 #include "port/memif/ring.h"
+#include "port/port.h"
+#include "runtime/capture.h"
 #include "runtime/runtime.h"
 #include "transport/queue_pair.h"
 #include "wire/frame.h"
@@ -27,7 +27,7 @@
 namespace rove::datapath {
 
 class PacketSink {
-    struct Outlet;
+    struct TxTarget;
 
   public:
     static constexpr uint16_t kSpare = 8;       // mbufs taken from the pool at once
@@ -51,20 +51,20 @@ class PacketSink {
     void remove_link(uint16_t outlet);
 
     // transport::Sink.
-    bool ready() { return full_ == 0 && has_places() ? true : make_room(); }
+    bool ready() { return full_ == 0 && has_buffers() ? true : make_room(); }
     bool ready(const transport::Path& path) {
-        Outlet& outlet = *outlets_[path.outlet];
-        if (!outlet.is_full && has_places()) [[likely]]
+        TxTarget& outlet = *outlets_[path.outlet];
+        if (!outlet.is_full && has_buffers()) [[likely]]
             return true;
         make_room();
-        return !outlet.is_full && has_places();
+        return !outlet.is_full && has_buffers();
     }
     void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
         uint64_t bytes = 0;
         for (const wire::Segment& segment : payload) bytes += segment.bytes;
         if (!fits(bytes)) [[unlikely]]
             return drop_too_long();
-        Outlet& outlet = *outlets_[path.outlet];
+        TxTarget& outlet = *outlets_[path.outlet];
         build(path, outlet, bytes,
               [&](uint8_t* at) { return wire::build_unsealed(at, path.headers, headers, payload); });
     }
@@ -87,7 +87,7 @@ class PacketSink {
       private:
         PacketSink& sink_;
         const transport::Path& path_;
-        Outlet& outlet_;
+        TxTarget& outlet_;
         const uint32_t bytes_;
         const bool fits_;
         const wire::FrameSeries frames_;
@@ -133,7 +133,7 @@ class PacketSink {
         notified_.clear();
     }
     // Whether it has woken somebody since the last call.
-    bool take_woken() { return std::exchange(has_woken_, false); }
+    bool consume_woke_waiter() { return std::exchange(has_woken_, false); }
     // Takes the frames that we sent to ourselves.
     uint16_t take_loopback(rte_mbuf** out, uint16_t count);
     // Whether, since this was last asked, no outlet has got rid of a frame, and one has frames: those that a TX queue
@@ -145,7 +145,7 @@ class PacketSink {
     rte_mempool* pool() const { return pool_; }
 
   private:
-    struct Outlet {  // and the frames that wait to be sent
+    struct TxTarget {  // and the frames that wait to be sent
         const Port* port = nullptr;
         std::unique_ptr<TxQueue> queue;
         RingSender* ring = nullptr;  // not null: frames are built there
@@ -159,11 +159,11 @@ class PacketSink {
         uint64_t taken = 0;     // frames that it has taken
         uint64_t progress = 0;  // when is_stalled() last looked: a ring's peer had emptied so many slots, or `taken`
         TxQueue::Burst burst;   // what it is handed at once
-        std::array<rte_mbuf*, TxQueue::kMostBurst> frames;
-        std::array<wire::Unsealed, TxQueue::kMostBurst> unsealed;  // those of the frames that have no ICRC yet
+        std::array<rte_mbuf*, TxQueue::kMaxBurst> frames;
+        std::array<wire::PendingIcrc, TxQueue::kMaxBurst> unsealed;  // those of the frames that have no ICRC yet
         bool has_burst() const { return count >= burst.frames || bytes >= burst.bytes; }
     };
-    Outlet& outlet_of(uint16_t number);
+    TxTarget& outlet_of(uint16_t number);
     // Whether a frame with so much payload can be built in an mbuf, or a ring's buffer. The transport never asks for
     // one that cannot: this is the bound that holds if it errs, for behind a buffer lies another.
     bool fits(uint64_t payload_bytes) const { return payload_bytes <= most_payload_; }
@@ -171,16 +171,16 @@ class PacketSink {
     // Builds a frame with so much payload where it is sent from. The place is taken afterwards: the program's memory
     // may turn out to have gone meanwhile (fault_guard.h).
     template <class Builder>
-    [[gnu::always_inline]] void build(const transport::Path& path, Outlet& outlet, uint64_t payload_bytes,
+    [[gnu::always_inline]] void build(const transport::Path& path, TxTarget& outlet, uint64_t payload_bytes,
                                       Builder&& builder) {
         if (outlet.ring != nullptr && path.next_hop != nullptr) {
             const auto room = static_cast<uint32_t>(payload_bytes) + wire::kMaxOverheadBytes;
             if (uint8_t* const frame = outlet.ring->next(room); frame != nullptr) [[likely]] {
-                PastCaches& past_caches = outlet.ring->past_caches();
-                if (payload_bytes >= PastCaches::kLargeBytes && (past_caches.goes_past() || past_caches.is_timed()))
-                    [[unlikely]]
-                    return build_past_caches(path, outlet, frame, builder);
-                const wire::Built built = builder(frame);
+                NonTemporalPolicy& non_temporal = outlet.ring->non_temporal();
+                if (payload_bytes >= NonTemporalPolicy::kLargeBytes &&
+                    (non_temporal.bypasses_cache() || non_temporal.is_timed())) [[unlikely]]
+                    return build_non_temporal(path, outlet, frame, builder);
+                const wire::BuiltFrame built = builder(frame);
                 path.next_hop->write(frame);
                 outlet.ring->took(built.bytes);
                 return count(outlet, frame, built);
@@ -192,23 +192,24 @@ class PacketSink {
     }
     // A large frame in a ring, built elsewhere first if it goes past the caches; both ways are timed now and then.
     template <class Builder>
-    [[gnu::noinline]] void build_past_caches(const transport::Path& path, Outlet& outlet, uint8_t* slot,
-                                             Builder& builder) {
-        PastCaches& past_caches = outlet.ring->past_caches();
-        uint8_t* const frame = past_caches.goes_past() ? rte_pktmbuf_mtod(spare_[spare_count_ - 1u], uint8_t*) : slot;
+    [[gnu::noinline]] void build_non_temporal(const transport::Path& path, TxTarget& outlet, uint8_t* slot,
+                                              Builder& builder) {
+        NonTemporalPolicy& non_temporal = outlet.ring->non_temporal();
+        uint8_t* const frame =
+            non_temporal.bypasses_cache() ? rte_pktmbuf_mtod(spare_[spare_count_ - 1u], uint8_t*) : slot;
         const uint64_t start = rte_rdtsc();
-        wire::Built built = builder(frame);
+        wire::BuiltFrame built = builder(frame);
         path.next_hop->write(frame);
         if (frame != slot) {
             if (built.l3_offset != 0) wire::seal(frame, built);
             built.l3_offset = 0;
             outlet.ring->store(slot, frame, built.bytes);
         }
-        if (past_caches.is_timed()) past_caches.cost(rte_rdtsc() - start, built.bytes);
+        if (non_temporal.is_timed()) non_temporal.cost(rte_rdtsc() - start, built.bytes);
         outlet.ring->took(built.bytes);
         count(outlet, slot, built);
     }
-    void finish(const transport::Path& path, Outlet& outlet, rte_mbuf* mbuf, wire::Built built) {
+    void finish(const transport::Path& path, TxTarget& outlet, rte_mbuf* mbuf, wire::BuiltFrame built) {
         --spare_count_;
         mbuf->data_len = built.bytes;
         mbuf->pkt_len = built.bytes;
@@ -231,7 +232,7 @@ class PacketSink {
     }
     // A datagram to a group that QPs of the device have joined comes to them too (IBTA 10.5.2).
     void loop_back_copy(const transport::Path& path, rte_mbuf* mbuf);
-    void queue(Outlet& outlet, rte_mbuf* mbuf, wire::Built built) {
+    void queue(TxTarget& outlet, rte_mbuf* mbuf, wire::BuiltFrame built) {
         if (outlet.queue == nullptr) [[unlikely]]
             return send_copies(outlet, mbuf, built);
         if (outlet.is_full) [[unlikely]]
@@ -245,7 +246,7 @@ class PacketSink {
         rte_pktmbuf_free(mbuf);
     }
     // A frame is there for the outlet, which is not full: no more ever wait than there are places for.
-    void count(Outlet& outlet, uint8_t* frame, wire::Built built) {
+    void count(TxTarget& outlet, uint8_t* frame, wire::BuiltFrame built) {
         ++outlet.count;
         if (!outlet.waits) waiting_.push_back(&outlet);
         outlet.waits = true;
@@ -258,19 +259,19 @@ class PacketSink {
             push(outlet);
     }
     // Of frames to whoever has a MAC or a group's, and to a peer that has small buffers.
-    void send_copies(Outlet& outlet, rte_mbuf* mbuf, wire::Built built);
-    bool send_copy(Outlet& outlet, const rte_mbuf& mbuf);
+    void send_copies(TxTarget& outlet, rte_mbuf* mbuf, wire::BuiltFrame built);
+    bool send_copy(TxTarget& outlet, const rte_mbuf& mbuf);
     // For a frame that is not built in a ring.
-    bool has_places() const { return spare_count_ != 0 && loopback_count_ < kLoopback; }
+    bool has_buffers() const { return spare_count_ != 0 && loopback_count_ < kLoopback; }
     bool make_room();
-    void set_full(Outlet& outlet, bool full) {
+    void set_full(TxTarget& outlet, bool full) {
         full_ = static_cast<uint16_t>(full_ + full - outlet.is_full);
         outlet.is_full = full;
     }
-    uint32_t push(Outlet& outlet);
-    uint32_t push_ring(Outlet& outlet);
-    uint32_t push_queue(Outlet& outlet);
-    void capture(Outlet& outlet);
+    uint32_t push(TxTarget& outlet);
+    uint32_t push_ring(TxTarget& outlet);
+    uint32_t push_queue(TxTarget& outlet);
+    void capture(TxTarget& outlet);
 
     rte_mempool* const pool_;
     const uint64_t most_payload_;  // bytes, that fit into one of its mbufs behind all headers
@@ -282,8 +283,8 @@ class PacketSink {
     uint16_t spare_count_ = 0;
     uint16_t loopback_head_ = 0, loopback_count_ = 0;
     std::array<rte_mbuf*, kSpare> spare_;
-    std::vector<std::unique_ptr<Outlet>> outlets_;  // by Path::outlet: ports, then links
-    std::vector<Outlet*> waiting_;  // those with frames that wait, and perhaps some that have none any more
+    std::vector<std::unique_ptr<TxTarget>> outlets_;  // by Path::outlet: ports, then links
+    std::vector<TxTarget*> waiting_;  // those with frames that wait, and perhaps some that have none any more
     std::vector<transport::CompletionQueue*> notified_;
     bool has_woken_ = false;
     size_t suspect_count_ = 0;

@@ -7,7 +7,7 @@
 // with 16 QPs both ways over memif on two busy cores, a QP whose peer was off its core for 316 ms had spent four of its
 // seven retries, and was sending whole windows again into a ring that was full.
 //
-//     away     rounds came further apart than kMostStepNs: only so much of that time counts, but for what was slept
+//     away     rounds came further apart than kMaxStepNs: only so much of that time counts, but for what was slept
 //              because nothing was there, until a frame would have rung. A thread that sleeps so does not keep others
 //              from making rounds, and the time counts in these, too
 //     stalled  frames lie at a port, and in kLookNs nobody took one: the time does not count, up to kGoneNs in a row.
@@ -30,8 +30,8 @@ namespace rove::datapath {
 
 class ProtocolClock {
   public:
-    static constexpr uint64_t kLookNs = 100'000;        // a part of the shortest timers
-    static constexpr uint64_t kMostStepNs = 1'000'000;  // twice the longest nap of the background thread
+    static constexpr uint64_t kLookNs = 100'000;       // a part of the shortest timers
+    static constexpr uint64_t kMaxStepNs = 1'000'000;  // twice the longest nap of the background thread
     static constexpr uint64_t kGoneNs = 2'000'000'000;
 
     // The protocol's time, for a round that begins at `real_ns`; it never goes back. `is_stalled()`: whether, since it
@@ -59,22 +59,22 @@ class ProtocolClock {
     // When it will be `protocol_ns` if it does not stand still from `real_ns` on, when the last round began; UINT64_MAX
     // stays what it is.
     uint64_t real(uint64_t protocol_ns, uint64_t real_ns) const {
-        const uint64_t behind_ns = real_ns - at(real_ns);
-        return protocol_ns > UINT64_MAX - behind_ns ? UINT64_MAX : protocol_ns + behind_ns;
+        const uint64_t stall_offset_ns = real_ns - at(real_ns);
+        return protocol_ns > UINT64_MAX - stall_offset_ns ? UINT64_MAX : protocol_ns + stall_offset_ns;
     }
 
   private:
-    uint64_t at(uint64_t real_ns) const { return stands_ ? stood_ns_ : real_ns - uncounted_ns_; }
+    uint64_t at(uint64_t real_ns) const { return frozen_ ? stood_ns_ : real_ns - uncounted_ns_; }
     void look(uint64_t real_ns, bool stalled) {
         const uint64_t rested_ns = std::exchange(rested_ns_, 0) + take_rest(real_ns);
-        const uint64_t step_ns = std::min(real_ns - looked_ns_, kMostStepNs + rested_ns);
+        const uint64_t step_ns = std::min(real_ns - looked_ns_, kMaxStepNs + rested_ns);
         if (!stalled) missed_ns_ += real_ns - looked_ns_ - step_ns;
         // The last time that was given out lies before the end of that step.
-        uncounted_ns_ = stands_ ? real_ns - stood_ns_ : uncounted_ns_ + (real_ns - looked_ns_ - step_ns);
+        uncounted_ns_ = frozen_ ? real_ns - stood_ns_ : uncounted_ns_ + (real_ns - looked_ns_ - step_ns);
         looked_ns_ = real_ns;
         stalled_ns_ = stalled ? stalled_ns_ + step_ns : 0;
         stood_ns_ = real_ns - uncounted_ns_;
-        stands_ = stalled && stalled_ns_ < kGoneNs;
+        frozen_ = stalled && stalled_ns_ < kGoneNs;
     }
 
     // Returns how much of the rest lies before `real_ns`, and forgets that part.
@@ -90,7 +90,7 @@ class ProtocolClock {
     uint64_t rest_began_ns_ = 0, rests_from_ns_ = 0, rests_until_ns_ = 0;
     uint64_t missed_ns_ = 0;
     uint64_t stalled_ns_ = 0;  // how long it has been so
-    bool stands_ = false;
+    bool frozen_ = false;
     uint64_t stood_ns_ = 0;  // the protocol's time while it stands
 };
 

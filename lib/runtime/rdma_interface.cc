@@ -11,11 +11,11 @@
 #include <thread>
 
 #include "link/address.h"
-#include "runtime/background.h"
-#include "runtime/config.h"
 #include "link/neighbour.h"
-#include "port/port_name.h"
 #include "port/port.h"
+#include "port/port_name.h"
+#include "runtime/config.h"
+#include "runtime/progress_thread.h"
 #include "runtime/runtime.h"
 #include "runtime/worker_core.h"
 
@@ -57,11 +57,11 @@ RdmaInterface::RdmaInterface(Runtime& runtime, const DeviceConfig& config, std::
     neighbours_ = std::make_unique<Neighbours>(mac_, vlan_, own, address_of(config.gateway_ipv4),
                                                address_of(config.gateway_ipv6));
     // Reports come from a configured address of their family, or none (RFC 3376 4.2.13), and from the link-local one.
-    Speaker ipv4{mac_, wire::Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF}, vlan_};
+    ProxyAddress ipv4{mac_, wire::Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF}, vlan_};
     for (const wire::Gid& gid : addresses_)
         if (wire::is_ipv4_mapped(gid) && ipv4.address[12] == 0) ipv4.address = gid;
     memberships_ =
-        std::make_unique<Memberships>(ipv4, Speaker{mac_, addresses_.front(), vlan_}, std::random_device{}());
+        std::make_unique<Memberships>(ipv4, ProxyAddress{mac_, addresses_.front(), vlan_}, std::random_device{}());
     // Questions for our IPv6 addresses come to these groups: RFC 4861 7.2.1.
     for (const wire::Gid& gid : addresses_)
         if (!wire::is_ipv4_mapped(gid) && !port.has_kernel_stack())
@@ -130,15 +130,15 @@ bool RdmaInterface::owns(const wire::Gid& address) const {
 
 // An index that a program has keeps its meaning: what stays has its place, and what comes takes the first that is free.
 bool RdmaInterface::set_addresses(const std::vector<Subnet>& addresses) {
-    const auto place_of = [](auto& among, const wire::Gid& address) {
+    const auto port_argument = [](auto& among, const wire::Gid& address) {
         return std::find_if(among.begin(), among.end(), [&](const Subnet& one) { return one.address == address; });
     };
     std::vector<Subnet> table = subnets();
     for (Subnet& place : table)
-        if (place_of(addresses, place.address) == addresses.end()) place = {};
+        if (port_argument(addresses, place.address) == addresses.end()) place = {};
     for (const Subnet& address : addresses) {
-        auto place = place_of(table, address.address);
-        if (place == table.end()) place = place_of(table, {});
+        auto place = port_argument(table, address.address);
+        if (place == table.end()) place = port_argument(table, {});
         if (place != table.end()) *place = address;  // of more than there are places for, the last have none
     }
     const std::lock_guard lock(addresses_mutex_);
@@ -177,7 +177,7 @@ int RdmaInterface::begin_path(const wire::Flow& flow, transport::Path& path) con
     if (path.loopback) path.flow.dst_mac = mac_;
     if (path.multicast) {
         path.flow.dst_mac = multicast_mac(flow.dst);
-        device_port_.find_all();
+        device_port_.resolve_all();
     }
     return 0;
 }
@@ -187,7 +187,7 @@ wire::Gid RdmaInterface::next_hop(const wire::Gid& destination) const {
 }
 
 void RdmaInterface::suspect(const wire::Gid& destination, uint64_t now_ns) {
-    if (device_port_.finds_neighbours()) return device_port_.suspect(destination);
+    if (device_port_.resolves_neighbours()) return device_port_.suspect(destination);
     neighbours_->suspect(next_hop(destination), now_ns);
 }
 
@@ -202,7 +202,7 @@ bool RdmaInterface::take_way(transport::Path& path, int timeout_ms) const {
 
 bool RdmaInterface::find_path(const wire::Flow& flow, transport::Path& path) {
     if (begin_path(flow, path) != 0) return false;
-    if (device_port_.finds_neighbours() && !path.loopback && !path.multicast) {
+    if (device_port_.resolves_neighbours() && !path.loopback && !path.multicast) {
         const bool has_mac = path.flow.dst_mac != wire::MacAddress{};
         if (!(has_mac && device_port_.answers_by_mac()) && !take_way(path, 0)) return false;
     } else if (!path.loopback && !path.multicast) {
@@ -220,13 +220,13 @@ bool RdmaInterface::find_path(const wire::Flow& flow, transport::Path& path) {
 bool RdmaInterface::reaches(const wire::Gid& address) {
     if (owns(address) || is_multicast(address)) return true;
     const wire::Gid neighbour = next_hop(address);
-    return device_port_.finds_neighbours() ? device_port_.find(neighbour, 0).has_value()
-                                           : neighbours_->lookup(neighbour).has_value();
+    return device_port_.resolves_neighbours() ? device_port_.find(neighbour, 0).has_value()
+                                              : neighbours_->lookup(neighbour).has_value();
 }
 
 int RdmaInterface::resolve(const wire::Flow& flow, transport::Path& path) {
     if (const int error = begin_path(flow, path); error != 0) return error;
-    if (device_port_.finds_neighbours() && !path.loopback && !path.multicast) {
+    if (device_port_.resolves_neighbours() && !path.loopback && !path.multicast) {
         if (!take_way(path, kResolveMs)) return errno;
     } else if (!path.loopback && !path.multicast) {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
@@ -255,12 +255,12 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
     using Hello = transport::HelloState;
     multipath = false;
     const transport::Mode mode = runtime_.config().transport.mode;
-    const Hello::Party peer{remote_qpn, path.flow.dst};
+    const Hello::RemoteQp peer{remote_qpn, path.flow.dst};
     Worker& worker = runtime_.worker_of(qp);
     std::random_device random;
     const uint32_t nonce = random() | 1;  // 0: nothing asked
     const auto has_confirmed = [&] {
-        const Hello::Promise* const promise = qp.hello.promised(peer);
+        const Hello::PendingOffer* const promise = qp.hello.promised(peer);
         return promise != nullptr && promise->confirmed;
     };
     bool promised = false;
@@ -304,7 +304,7 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
                 }
             }
         }
-        if (qp.hello.answer == Hello::Answer::kNone) hello_peers_.was_silent(peer.gid, runtime_.now_ns());
+        if (qp.hello.answer == Hello::Answer::kNone) hello_peers_.record_timeout(peer.gid, runtime_.now_ns());
     }
     const Worker::Hold hold(worker);
     const Hello::Answer answer = qp.hello.answer;
@@ -312,7 +312,7 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
     multipath = answer == Hello::Answer::kYes || (answer == Hello::Answer::kNone && confirmed);
     int error = 0;
     if (answer != Hello::Answer::kNone || confirmed) {
-        hello_peers_.said(peer.gid, multipath);
+        hello_peers_.record_answer(peer.gid, multipath);
     } else if (must_answer) {
         error = ETIMEDOUT;
     }
@@ -329,7 +329,7 @@ int RdmaInterface::join(const wire::Gid& group) {
     if (const int error = device_port_.join(group); error != 0 || device_port_.has_kernel_stack()) return error;
     memberships_->join(group, runtime_.now_ns());
     runtime_.background().look_again();
-    device_port_.find_all();
+    device_port_.resolve_all();
     return 0;
 }
 

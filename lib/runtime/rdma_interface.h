@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "port/counters.h"
 #include "link/membership.h"
 #include "link/neighbour.h"
-#include "transport/mp/hello_peers.h"
+#include "port/counters.h"
+#include "transport/mp/peer_capability_cache.h"
 #include "transport/queue_pair.h"
 #include "wire/frame.h"
 
@@ -94,7 +94,7 @@ class RdmaInterface {
     bool set_addresses(const std::vector<Subnet>& addresses);
     // Requests to `destination` are not answered. On a worker.
     void suspect(const wire::Gid& destination, uint64_t now_ns);
-    transport::HelloPeers& hello_peers() { return hello_peers_; }
+    transport::PeerCapabilityCache& hello_peers() { return hello_peers_; }
     bool on_vlan(const std::optional<uint16_t>& tci) const {
         return vlan_ ? tci && (*tci & 0xFFF) == *vlan_ : !tci || (*tci & 0xFFF) == 0;
     }
@@ -128,7 +128,7 @@ class RdmaInterface {
     std::optional<uint16_t> vlan_;  // VID
     std::unique_ptr<Neighbours> neighbours_;
     std::unique_ptr<Memberships> memberships_;
-    transport::HelloPeers hello_peers_;
+    transport::PeerCapabilityCache hello_peers_;
 };
 
 }  // namespace rove::datapath

@@ -174,7 +174,7 @@ Report report_multipath(Runtime& runtime) {
         one["restarts"] = paths.restarts;
         one["stale_acks"] = paths.stale_acks;
         one["record_bytes"] = level(shared->paths.record_bytes());
-        one["held_packets"] = level(shared->held_now());
+        one["held_packets"] = level(shared->early_count());
         one["held_packets_peak"] = level(shared->held_peak());
         const transport::ReorderUsage& reorder = shared->reorder.usage();
         one["reorder_bytes"] = level(reorder.bytes);

@@ -71,12 +71,13 @@ const char* type_name(ibv_qp_type type) {
 Report with_qp(Runtime& runtime, uint32_t qpn, auto&& fill) {
     Report report;
     look_at_qp(runtime, qpn,
-               [&](const transport::QueuePair& qp, const transport::Held& held) { report = fill(qp, held); });
+               [&](const transport::QueuePair& qp, const transport::WorkerQuiesced& held) { report = fill(qp, held); });
     return report;
 }
 
 // Calls `fill(Paths, SendStream)` for both streams of a QP in mp mode, for the value under their names.
-Report each_stream(Runtime& runtime, const transport::Held& held, const transport::QueuePair& qp, auto&& fill) {
+Report each_stream(Runtime& runtime, const transport::WorkerQuiesced& held, const transport::QueuePair& qp,
+                   auto&& fill) {
     Report all = Report::object();
     if (qp.mp() == nullptr) return all;
     const transport::Paths& paths = runtime.worker_of(qp).core(held).engine().multipath()->paths;
@@ -152,7 +153,7 @@ Report report_qps(Runtime& runtime, uint32_t first, size_t most) {
 }
 
 Report report_qp(Runtime& runtime, uint32_t qpn) {
-    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Held& held) {
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::WorkerQuiesced& held) {
         static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
         Report one = {{"qpn", qp.qpn},
                       {"type", type_name(qp.type)},
@@ -197,7 +198,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
 }
 
 Report report_paths(Runtime& runtime, uint32_t qpn) {
-    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Held& held) {
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::WorkerQuiesced& held) {
         if (const transport::Rc* rc = qp.rc_or_xrc())
             return Report{{"requests", {{std::to_string(qp.path.flow.udp_src), of_single_path(qp, *rc)}}}};
         return each_stream(runtime, held, qp, [](const transport::Paths& paths, const transport::SendStream& stream) {
@@ -255,7 +256,7 @@ Report report_packets(Runtime& runtime, uint32_t qpn) {
         });
         return table;
     };
-    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Held& held) {
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::WorkerQuiesced& held) {
         return each_stream(runtime, held, qp, under_way);
     });
 }

@@ -18,17 +18,17 @@
 #include <system_error>
 #include <thread>
 
-#include "runtime/background.h"
+#include "link/neighbour.h"
+#include "port/ethdev/ethdev.h"
+#include "port/factory/open_port.h"
+#include "port/memif/link_port.h"
+#include "port/port.h"
+#include "port/port_name.h"
 #include "runtime/capture.h"
 #include "runtime/eal.h"
 #include "runtime/fault_guard.h"
 #include "runtime/interrupts.h"
-#include "link/neighbour.h"
-#include "port/port_name.h"
-#include "port/ethdev/ethdev.h"
-#include "port/mesh/link_port.h"
-#include "port/open_port.h"
-#include "port/port.h"
+#include "runtime/progress_thread.h"
 #include "runtime/runtime_folder.h"
 #include "runtime/telemetry.h"
 #include "runtime/worker_core.h"
@@ -61,7 +61,7 @@ uint32_t allowed_cores() {
 struct Idleness {
     static constexpr uint32_t kRounds = 10'000;  // about 1 ms
 
-    bool lasts(uint64_t now_ns) const { return rounds >= kRounds && now_ns - since_ns >= Background::kRestNs; }
+    bool lasts(uint64_t now_ns) const { return rounds >= kRounds && now_ns - since_ns >= ProgressThread::kRestNs; }
 
     uint64_t since_ns = 0;
     uint32_t rounds = 0;  // without any frame since then
@@ -69,7 +69,7 @@ struct Idleness {
 
 // Rounds of a dedicated lcore until nothing has moved for long, or somebody can go on: he was woken, or waited for the
 // end of the round, or a control call waits, which goes first.
-void make_rounds(Worker& worker, const Worker::Drive& drive, const Background& background, bool may_rest,
+void make_rounds(Worker& worker, const Worker::Drive& drive, const ProgressThread& background, bool may_rest,
                  Idleness* idleness) {
     WorkerCore& core = worker.core(drive);
     bool goes_on = true;
@@ -79,7 +79,7 @@ void make_rounds(Worker& worker, const Worker::Drive& drive, const Background& b
         if (moved || idleness->rounds == 0) *idleness = {.since_ns = now_ns};
         ++idleness->rounds;
         const bool answered = worker.lock().end_round();
-        goes_on = !core.take_woken() && !answered && !worker.lock().wanted() && !background.stopped() &&
+        goes_on = !core.consume_woke_waiter() && !answered && !worker.lock().wanted() && !background.stopped() &&
                   !(may_rest && idleness->lasts(now_ns));
     }
 }
@@ -87,7 +87,8 @@ void make_rounds(Worker& worker, const Worker::Drive& drive, const Background& b
 // Who waits for the worker may have no other core than this one. He would have it when our time slice ends, after
 // milliseconds, so it is given up at once; that costs 0.2 us if nobody wants it.
 int poll_until_stopped(void* argument) {
-    const auto& [runtime, background, index] = *static_cast<const std::tuple<Runtime*, Background*, size_t>*>(argument);
+    const auto& [runtime, background, index] =
+        *static_cast<const std::tuple<Runtime*, ProgressThread*, size_t>*>(argument);
     Worker& worker = *runtime->workers()[index];
     // Several would sleep on the doorbells of each other's queues.
     const bool may_rest = runtime->all_ring() && runtime->workers().size() == 1;
@@ -104,10 +105,10 @@ int poll_until_stopped(void* argument) {
 }
 
 // The QPs of a port with links belong to the first worker: such a port has one queue.
-class FirstWorker final : public LinkUser {
+class RuntimeLinkObserver final : public LinkObserver {
   public:
     // The outlets up to `outlets` are those of ports.
-    FirstWorker(Runtime& runtime, uint16_t outlets) : runtime_(runtime), outlets_(outlets) {}
+    RuntimeLinkObserver(Runtime& runtime, uint16_t outlets) : runtime_(runtime), outlets_(outlets) {}
     std::optional<uint16_t> new_outlet() override {
         const std::lock_guard lock(mutex_);
         if (!free_.empty()) {
@@ -150,7 +151,7 @@ Runtime::Runtime(const Config& config, Listener& listener)
       queue_pairs_(Secret::random(), grace_period_),
       memory_(Secret::random(), grace_period_),
       cores_(allowed_cores()),
-      background_(std::make_unique<Background>(*this)) {}
+      progress_thread_(std::make_unique<ProgressThread>(*this)) {}
 
 bool Runtime::may_start() {
     return !eal_used.test();
@@ -180,7 +181,7 @@ Runtime* Runtime::start(const Config& config, Listener& listener, std::string* e
         const bool ok = error->empty();
         if (ok) self->launch();
         opened.release();
-        if (ok) self->background_->run();
+        if (ok) self->progress_thread_->run();
         self->close();
     };
     try {
@@ -200,7 +201,7 @@ Runtime* Runtime::start(const Config& config, Listener& listener, std::string* e
 Runtime::~Runtime() = default;
 
 void Runtime::stop() {
-    background_->stop();
+    progress_thread_->stop();
     eal_thread_.join();
 }
 
@@ -208,28 +209,28 @@ void Runtime::after_fork_in_child() {
     in_forked_child_ = true;
     claims_.clear();  // of the parent, and not kept beyond its end
     for (const auto& port : ports_) port->after_fork_in_child();
-    poller_.after_fork_in_child();
+    event_loop_.after_fork_in_child();
     watchers_.after_fork_in_child();
     leave_runtime_folder_in_child();
 }
 
 std::string Runtime::open() {
     std::string error;
-    if (!poller_.is_open() || !has_descriptors(config_))
+    if (!event_loop_.is_open() || !has_descriptors(config_))
         return config_.file + ": no descriptors for a start: ulimit -n";
     for (const DeviceConfig& config : config_.devices) {
         std::optional<PortClaim> claim = PortClaim::take(config, &error);
         if (!claim) return config_.file + ": " + error;
         claims_.push_back(std::move(*claim));
     }
-    const HugepageTurn turn;
+    const HugepageInitLock turn;
     if (!prepare_eal(config_, &error)) return error;
     eal_used.test_and_set();
     if (!start_eal(config_, &error)) return error;
     eal_started_ = true;
     clock_.start();
-    const WorkerCore::Shared shared{clock_,     config_.transport, queue_pairs_, memory_,
-                                    time_wait_, listener_,         *background_};
+    const WorkerCore::Shared shared{clock_,     config_.transport, queue_pairs_,     memory_,
+                                    time_wait_, listener_,         *progress_thread_};
     const uint32_t mbufs = pool_mbufs(config_);
     const uint32_t buffer_bytes = std::max(frame_room_bytes(largest_mtu(config_)), least_buffer_bytes(config_.devices));
     for (uint16_t index = 0; index < config_.workers; ++index) {
@@ -248,10 +249,10 @@ std::string Runtime::open() {
         workers_.push_back(std::make_unique<Worker>(std::move(core)));
     }
     for (const auto& worker : workers_) worker->core(Worker::Hold(*worker)).set_siblings(&workers_);
-    link_user_ = std::make_unique<FirstWorker>(*this, static_cast<uint16_t>(config_.devices.size()));
+    link_user_ = std::make_unique<RuntimeLinkObserver>(*this, static_cast<uint16_t>(config_.devices.size()));
     for (DeviceConfig& config : config_.devices) {
-        const LinkPort::Environment environment{poller_, *link_user_,  pools_.front(), frame_room_bytes(config.mtu),
-                                                false,   grace_period_};
+        const LinkPort::Environment environment{event_loop_, *link_user_,  pools_.front(), frame_room_bytes(config.mtu),
+                                                false,       grace_period_};
         std::unique_ptr<Port> port =
             open_port(static_cast<uint16_t>(ports_.size()), config, environment, pools_, &error);
         if (port == nullptr) return config_.file + ": " + error;
@@ -265,13 +266,13 @@ std::string Runtime::open() {
     return {};
 }
 
-bool Runtime::wants_care() const {
-    return std::any_of(ports_.begin(), ports_.end(), [](const auto& port) { return port->wants_care(); });
+bool Runtime::needs_polling() const {
+    return std::any_of(ports_.begin(), ports_.end(), [](const auto& port) { return port->needs_polling(); });
 }
 
 void Runtime::launch() {
     for (const PortClaim& claim : claims_)
-        if (claim.file() >= 0) poller_.add(claim.file(), [&claim] { claim.forget_questions(); });
+        if (claim.file() >= 0) event_loop_.add(claim.file(), [&claim] { claim.forget_questions(); });
     guard_interrupts([this](const std::function<void()>& callback) {
         {
             const std::lock_guard control(port_control_);
@@ -289,7 +290,7 @@ void Runtime::launch() {
     start_telemetry(*this);
     if (config_.progress == Progress::kShared) return;
     for (size_t index = 0; index < workers_.size(); ++index) {
-        lcore_arguments_.emplace_back(this, background_.get(), index);
+        lcore_arguments_.emplace_back(this, progress_thread_.get(), index);
         rte_eal_remote_launch(poll_until_stopped, &lcore_arguments_.back(), workers_[index]->lcore());
     }
 }
@@ -311,7 +312,7 @@ void Runtime::wait_for_links() {
 
 // Whether those who are inside of workers leave them. Not so the thread that runs exit() in a signal's handler, if the
 // signal came in the midst of a round or a control call.
-bool Runtime::workers_let_go() {
+bool Runtime::wait_workers_idle() {
     for (const auto& worker : workers_) {
         for (const uint64_t until_ns = now_ns() + kLetGoNs; worker->lock().held();) {
             if (now_ns() > until_ns) return false;
@@ -324,14 +325,14 @@ bool Runtime::workers_let_go() {
 // A program ends as soon as its own last completion is in. The ACK that the peer still waits for may stand in a ring
 // that both share and that ends with us (a NIC would have sent it), so the ports stay open until the peer had time to
 // read it.
-void Runtime::linger() {
+void Runtime::drain_before_exit() {
     const auto sent = [](const std::unique_ptr<Worker>& worker) {
         return worker->core(Worker::Hold(*worker)).engine().counters()[transport::Counter::kTxPackets] != 0;
     };
-    make_round();  // what was posted last may still wait for one
+    run_one_round();  // what was posted last may still wait for one
     if (std::none_of(workers_.begin(), workers_.end(), sent)) return;
     for (const uint64_t until_ns = now_ns() + kLingerNs; now_ns() < until_ns;) {
-        make_round();
+        run_one_round();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 }
@@ -339,10 +340,10 @@ void Runtime::linger() {
 void Runtime::close() {
     if (!eal_started_) return;
     rte_eal_mp_wait_lcore();
-    for (const auto& worker : workers_) worker->lock().keep_out();
+    for (const auto& worker : workers_) worker->lock().block_drivers();
     // If not, nothing may be touched, and the peers see what they see of a killed process.
-    if (workers_let_go()) {
-        linger();
+    if (wait_workers_idle()) {
+        drain_before_exit();
         stop_telemetry();
         silence_interrupts();
         const std::lock_guard control(port_control_);
@@ -387,10 +388,10 @@ void Runtime::post(transport::QueuePair& qp) {
     Worker& worker = *workers_[qp.worker];
     if (config_.progress == Progress::kDedicated) {
         worker.ring_doorbell(qp);
-        background_->look_again();
+        progress_thread_->look_again();
         return;
     }
-    background_->called();
+    progress_thread_->on_application_call();
     if (const Worker::Drive drive(worker); drive) [[likely]] {
         worker.core(drive).send_posted(qp);
         return;
@@ -398,7 +399,7 @@ void Runtime::post(transport::QueuePair& qp) {
     worker.ring_doorbell(qp);
     // Whoever drives may have looked at the doorbells before we rang. It takes ours in its next round, or we do after
     // it; if neither happens soon, the background thread is told. Of more threads than cores, it may not be running.
-    const bool crowded = is_crowded();
+    const bool crowded = is_oversubscribed();
     if (crowded) yield();
     for (uint32_t tries = 0; tries < (crowded ? 1 : kPostTries); ++tries) {
         if (!qp.doorbell.load(std::memory_order_relaxed)) return;
@@ -408,19 +409,19 @@ void Runtime::post(transport::QueuePair& qp) {
         }
         rte_pause();
     }
-    background_->take_over();
+    progress_thread_->request_drive();
 }
 
 void Runtime::progress() {
     if (config_.progress == Progress::kDedicated) return;
     thread_local uint32_t failures = 0, empty_rounds = 0;
-    background_->called();
+    progress_thread_->on_application_call();
     Worker& worker = *workers_.front();
     uint32_t moved = 0;
     {
         const Worker::Drive drive(worker);
         if (!drive) {
-            if (++failures < kFailuresBeforeYield && !is_crowded()) return rte_pause();
+            if (++failures < kFailuresBeforeYield && !is_oversubscribed()) return rte_pause();
             failures = 0;
             yield();
             return;
@@ -429,13 +430,13 @@ void Runtime::progress() {
     }
     failures = 0;
     empty_rounds = moved == 0 ? empty_rounds + 1 : 0;
-    if (empty_rounds == kEmptyRoundsBeforeYield || (moved == 0 && is_crowded())) {
+    if (empty_rounds == kEmptyRoundsBeforeYield || (moved == 0 && is_oversubscribed())) {
         empty_rounds = 0;
         yield();
     }
 }
 
-void Runtime::make_round() {
+void Runtime::run_one_round() {
     for (const auto& worker : workers_) {
         const Worker::Hold hold(*worker);
         worker->core(hold).round();
@@ -449,7 +450,7 @@ void Runtime::yield() {
 }
 
 void Runtime::hand_over() {
-    if (config_.progress == Progress::kShared) background_->hand_over();
+    if (config_.progress == Progress::kShared) progress_thread_->hand_over();
 }
 
 void Runtime::solicit(RdmaInterface& interface, const wire::Gid& neighbour) {
@@ -528,8 +529,8 @@ void Runtime::set_mode(transport::Mode mode) {
 }
 
 void Runtime::ports_changed() {
-    poller_.ring();  // the thread that sleeps on the doorbells has not unmasked those of a new link
-    background_->look_after_ports();
+    event_loop_.ring();  // the thread that sleeps on the doorbells has not unmasked those of a new link
+    progress_thread_->schedule_port_check();
 }
 
 void Runtime::guard_memory() {
@@ -559,10 +560,10 @@ void Runtime::housekeeping() {
             return port.poll_link();
         }();
         if (link_changed) {
-            poller_.ring();
+            event_loop_.ring();
             if (port.has_carrier())
                 listener_.port_event(port.ready() ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, interface);
-            if (port.ready() && !port.finds_neighbours()) {
+            if (port.ready() && !port.resolves_neighbours()) {
                 const Worker::Hold hold(*workers_.front());
                 workers_.front()->core(hold).announce(interface);
             }

@@ -14,25 +14,25 @@
 #include <tuple>
 #include <vector>
 
+#include "port/event_loop.h"
+#include "port/factory/port_claim.h"
 #include "runtime/clock.h"
 #include "runtime/config.h"
-#include "port/poller.h"
-#include "port/port_claim.h"
 #include "runtime/rdma_interface.h"
 #include "runtime/watch.h"
 #include "runtime/worker.h"
 #include "transport/memory.h"
 #include "transport/qp_table.h"
-#include "transport/standstill.h"
+#include "transport/quiescence.h"
 #include "transport/time_wait.h"
 
 struct rte_mempool;
 
 namespace rove::datapath {
 
-class Background;
+class ProgressThread;
 class Capture;
-class LinkUser;
+class LinkObserver;
 class Port;
 
 // What workers tell the layer above. Called on a worker, rarely (armed CQs and asynchronous events only): must not
@@ -84,7 +84,7 @@ class Runtime {
     Worker& worker_of(const transport::QueuePair& qp) { return *workers_[qp.worker]; }
 
     // No worker runs while this lives. For what workers read and what cannot be changed under their eyes.
-    class Pause final : public transport::Paused {
+    class Pause final : public transport::AllWorkersQuiesced {
       public:
         explicit Pause(Runtime& runtime);
         ~Pause();
@@ -103,9 +103,9 @@ class Runtime {
     // ibv_poll_cq found its CQ empty (or every so often when not): with shared progress, drives the workers once.
     void progress();
     // A round of each worker, whoever drives it: what was posted before has gone out.
-    void make_round();
+    void run_one_round();
     // Whether threads that want to make progress wait for a core: then it is better to give up one's own than to spin.
-    bool is_crowded() const { return yielding_.load(std::memory_order_relaxed) >= cores_; }
+    bool is_oversubscribed() const { return yielding_.load(std::memory_order_relaxed) >= cores_; }
     // Gives up the core to whoever else wants it.
     void yield();
     // Makes the background thread drive from now on, with shared progress: the program is about to sleep in a call that
@@ -143,12 +143,12 @@ class Runtime {
     void housekeeping();
     void ports_changed();  // any thread: do so soon
     // Whether that has to be done now and then, because a port does not tell when its link changes.
-    bool wants_care() const;
+    bool needs_polling() const;
     // True if frames from every port ring the poller's doorbells.
     bool all_ring() const { return all_ring_; }
-    Poller& poller() { return poller_; }
+    EventLoop& poller() { return event_loop_; }
     Watchers& watchers() { return watchers_; }
-    Background& background() { return *background_; }
+    ProgressThread& background() { return *progress_thread_; }
     // Held by the interrupt thread in a driver's callback and by a restart of a port: both change the driver's state.
     std::mutex& port_control() { return port_control_; }
 
@@ -166,8 +166,8 @@ class Runtime {
     std::string open();  // "" or what went wrong; on EAL's main thread, as are the others
     void launch();
     void wait_for_links();
-    bool workers_let_go();
-    void linger();
+    bool wait_workers_idle();
+    void drain_before_exit();
     void close();
 
     Config config_;  // transport.mode: changed while no worker runs
@@ -177,12 +177,12 @@ class Runtime {
     bool eal_started_ = false;
     std::vector<PortClaim> claims_;    // as ports_
     std::vector<rte_mempool*> pools_;  // one a worker
-    Poller poller_;
+    EventLoop event_loop_;
     Watchers watchers_;
     std::vector<std::unique_ptr<Port>> ports_;  // as interfaces_
     bool all_ring_ = true;
-    std::unique_ptr<LinkUser> link_user_;  // for those with links
-    std::vector<uint64_t> restarted_ns_;   // as ports_
+    std::unique_ptr<LinkObserver> link_user_;  // for those with links
+    std::vector<uint64_t> restarted_ns_;       // as ports_
     std::unique_ptr<Capture> capture_;
     std::vector<std::unique_ptr<RdmaInterface>> interfaces_;
     std::vector<std::unique_ptr<Worker>> workers_;
@@ -193,9 +193,9 @@ class Runtime {
     std::atomic<size_t> next_worker_{0};
     const uint32_t cores_;               // that this process may use
     std::atomic<uint32_t> yielding_{0};  // threads inside of yield(). Relaxed: a hint
-    std::list<std::tuple<Runtime*, Background*, size_t>> lcore_arguments_;
+    std::list<std::tuple<Runtime*, ProgressThread*, size_t>> lcore_arguments_;
     std::mutex port_control_;
-    std::unique_ptr<Background> background_;
+    std::unique_ptr<ProgressThread> progress_thread_;
     std::thread eal_thread_;
 };
 

@@ -16,8 +16,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/files.h"
 #include "base/file_descriptor.h"
+#include "base/files.h"
 
 namespace rove::datapath {
 

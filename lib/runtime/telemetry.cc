@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/telemetry_data.h"
 #include "runtime/report.h"
 #include "runtime/runtime.h"
-#include "base/telemetry_data.h"
 
 namespace rove::datapath {
 

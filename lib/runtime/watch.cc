@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/background.h"
 #include "base/libc.h"
+#include "runtime/progress_thread.h"
 #include "runtime/runtime.h"
 #include "runtime/worker_core.h"
 
@@ -29,19 +29,19 @@ SpinWindow& window_of_thread() {
 }  // namespace
 
 void SpinWindow::slept(uint64_t ns, uint64_t now_ns) {
-    if (ns >= kMostNs) {
+    if (ns >= kMaxNs) {
         window_ns_ = 0;
     } else if (spun_in_vain_) {
         bar(now_ns);  // the peer needed this core
     } else {
-        window_ns_ = std::clamp(2 * window_ns_, kFirstNs, kMostNs);
+        window_ns_ = std::clamp(2 * window_ns_, kFirstNs, kMaxNs);
     }
     spun_in_vain_ = false;
 }
 
 void SpinWindow::spun(bool came, uint64_t now_ns) {
-    spun_in_vain_ = !came && window_ns_ == kMostNs;
-    if (came && now_ns - barred_until_ns_ > 10 * kMostBarNs) bar_ns_ = kFirstBarNs;
+    spun_in_vain_ = !came && window_ns_ == kMaxNs;
+    if (came && now_ns - barred_until_ns_ > 10 * kMaxBarNs) bar_ns_ = kFirstBarNs;
 }
 
 void SpinWindow::preempted(uint64_t now_ns) {
@@ -50,7 +50,7 @@ void SpinWindow::preempted(uint64_t now_ns) {
 
 void SpinWindow::bar(uint64_t now_ns) {
     barred_until_ns_ = now_ns + bar_ns_;
-    bar_ns_ = std::min(2 * bar_ns_, kMostBarNs);
+    bar_ns_ = std::min(2 * bar_ns_, kMaxBarNs);
     window_ns_ = 0;
 }
 
@@ -107,7 +107,7 @@ bool Watch::begin_watch(uint64_t* until_ns, bool* has_frames) {
         *has_frames = owes_round_ || !core.arm();
         if (*has_frames) break;
         *until_ns = std::min(*until_ns, core.next_release());
-        if (core.wanted_at() == 0) {
+        if (core.next_wakeup_ns() == 0) {
             *until_ns = std::min(*until_ns, now_ns() + nap_ns_);
             nap_ns_ = std::min(2 * nap_ns_, kLastNapNs);
         } else {
@@ -132,7 +132,7 @@ void Watch::end_watch(uint64_t rested_ns) {
 
 int Watch::sleep(pollfd* files, nfds_t count, uint64_t until_ns, const sigset_t* mask) {
     Watchers& watchers = runtime_.watchers();
-    Poller& poller = runtime_.poller();
+    EventLoop& poller = runtime_.poller();
     bool has_frames = false;
     const bool watches = begin_watch(&until_ns, &has_frames);
     if (has_frames) return 0;

@@ -39,9 +39,9 @@ class Runtime;
 class SpinWindow {
   public:
     static constexpr uint64_t kFirstNs = 10'000;
-    static constexpr uint64_t kMostNs = 100'000;       // more than two wake-ups on an idle host
+    static constexpr uint64_t kMaxNs = 100'000;        // more than two wake-ups on an idle host
     static constexpr uint64_t kPreemptedNs = 300'000;  // between two turns of the loop: another thread had the core
-    static constexpr uint64_t kFirstBarNs = 100'000'000, kMostBarNs = 3'200'000'000;
+    static constexpr uint64_t kFirstBarNs = 100'000'000, kMaxBarNs = 3'200'000'000;
 
     // Returns how long to spin now.
     uint64_t window_ns(uint64_t now_ns) const { return now_ns < barred_until_ns_ ? 0 : window_ns_; }

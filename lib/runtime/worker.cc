@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "runtime/background.h"
+#include "port/memif/link_port.h"
 #include "runtime/eal.h"
-#include "port/mesh/link_port.h"
+#include "runtime/progress_thread.h"
 #include "runtime/worker_core.h"
 
 namespace rove::datapath {
@@ -64,12 +64,12 @@ void WorkerCore::add_link(const Port& port, const LinkRings& link) {
 }
 
 void WorkerCore::remove_link(const Port& port, const LinkRings& link) {
-    constexpr uint32_t kMostRounds = 1024;  // a peer that goes on sending while it goes is not listened to
+    constexpr uint32_t kMaxRounds = 1024;  // a peer that goes on sending while it goes is not listened to
     PortUse& use = ports_[port.id()];
     if (link.receiver != nullptr) {
         const LcoreScope lcore(lcore_);
         begin_round();
-        for (uint32_t rounds = 0; link.receiver->has_frames() && rounds < kMostRounds; ++rounds)
+        for (uint32_t rounds = 0; link.receiver->has_frames() && rounds < kMaxRounds; ++rounds)
             receive_from(*link.receiver, use), transmit();
         use.links.remove(*link.receiver);
     }
@@ -80,7 +80,7 @@ void WorkerCore::remove_link(const Port& port, const LinkRings& link) {
 
 void WorkerCore::tell_background() {
     if (shared_.background.sleeps_long()) [[unlikely]]
-        shared_.background.wake_by(wanted_at());
+        shared_.background.wake_by(next_wakeup_ns());
 }
 
 bool WorkerCore::arm() {
@@ -123,7 +123,7 @@ void WorkerCore::begin_round() {
     engine_.set_behind(now_ns_ - protocol_ns_);
     if (const uint64_t ns = protocol_clock_.missed_ns(); ns != missed_ns_) [[unlikely]] {
         engine_.miss(ns - std::exchange(missed_ns_, ns));
-        unread_ = kMostUnread;
+        unread_ = kMaxUnread;
     }
 }
 
@@ -136,7 +136,7 @@ uint32_t WorkerCore::round() {
     return received + transmit();
 }
 
-uint32_t WorkerCore::rescue_round() {
+uint32_t WorkerCore::background_round() {
     if (posts_ > 1) batching_rounds_ = 0;
     return round();
 }
@@ -157,14 +157,14 @@ void WorkerCore::send_posted(transport::QueuePair& qp) {
 uint32_t WorkerCore::transmit() {
     take_doorbells();
     if (chores_due_) [[unlikely]]
-        do_chores();
+        run_periodic_tasks();
     if (engine_.next_deadline() <= protocol_ns_ || engine_.has_active())
         guard_.run([this] { run_engine(); }, [this] { engine_.recover_transmit(); });
     return sink_.flush();
 }
 
 // What need not be looked for in each round.
-void WorkerCore::do_chores() {
+void WorkerCore::run_periodic_tasks() {
     chores_due_ = false;
     if (sink_.has_suspects() && now_ns_ - suspected_ns_ >= kSuspectNs) {
         suspected_ns_ = now_ns_;
@@ -173,7 +173,7 @@ void WorkerCore::do_chores() {
     }
     if (index_ != 0) return;
     for (PortUse& use : ports_)
-        if (use.port != nullptr && use.interface->due_ns() <= now_ns_ && use.port->ready()) send_due(use);
+        if (use.port != nullptr && use.interface->due_ns() <= now_ns_ && use.port->ready()) send_control_frames(use);
 }
 
 void WorkerCore::run_engine() {
@@ -239,14 +239,14 @@ uint32_t WorkerCore::receive_burst() {
     rte_mbuf* mbufs[kRxBurst];
     if (const uint16_t count = sink_.take_loopback(mbufs, kRxBurst); count != 0) {
         received += count;
-        for (uint16_t i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], Origin::kLoopback);
+        for (uint16_t i = 0; i < count; ++i) parse_burst(&mbufs[i], 1, ports_[mbufs[i]->port], FrameSource::kLoopback);
     }
     // Only other workers put frames there.
     if (workers_->size() > 1) {
         const unsigned count =
             rte_ring_sc_dequeue_burst(handed_over_, reinterpret_cast<void**>(mbufs), kRxBurst, nullptr);
         received += count;
-        for (unsigned i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], Origin::kWorker);
+        for (unsigned i = 0; i < count; ++i) parse_burst(&mbufs[i], 1, ports_[mbufs[i]->port], FrameSource::kWorker);
     }
     return received;
 }
@@ -261,7 +261,7 @@ uint32_t WorkerCore::receive_from(RxQueue& queue, PortUse& from) {
     if (from.impairment != nullptr) [[unlikely]]
         frames = impair(frames, from);
     const uint32_t received = std::max(count, take_all(frames, from));
-    if (queue.lends()) queue.release();
+    if (queue.is_zero_copy()) queue.release();
     return received;
 }
 
@@ -270,7 +270,7 @@ uint32_t WorkerCore::take_all(std::span<rte_mbuf*> frames, PortUse& from) {
     const auto count = static_cast<uint32_t>(frames.size());
     while (!frames.empty()) {
         const size_t burst = std::min<size_t>(frames.size(), kRxBurst);
-        take_frames(frames.data(), static_cast<uint16_t>(burst), from, Origin::kPort);
+        parse_burst(frames.data(), static_cast<uint16_t>(burst), from, FrameSource::kPort);
         frames = frames.subspan(burst);
     }
     return count;
@@ -301,7 +301,7 @@ rte_mbuf* WorkerCore::keep(rte_mbuf* mbuf, rte_mempool* pool) {
     return copy;
 }
 
-void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Origin origin) {
+void WorkerCore::parse_burst(rte_mbuf** mbufs, uint16_t count, PortUse& from, FrameSource origin) {
     constexpr uint16_t kAhead = 4;  // frames whose headers are on their way into L1
     for (uint16_t i = 0; i < std::min(count, kAhead); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
     wire::ParsedFrame* small[kRxBurst];
@@ -312,8 +312,8 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Or
         if (read_frame(mbufs[i], read, *from.interface, origin)) small[small_count++] = &read.parsed;
     }
     wire::verify({small, small_count});
-    ReadFrames frames{mbufs, count, from};
-    guard_.run([&] { take_read(frames); }, [&] { recover(frames); });
+    ParsedBurst frames{mbufs, count, from};
+    guard_.run([&] { deliver_burst(frames); }, [&] { recover(frames); });
     if (frames.finished != 0) rte_mempool_put_bulk(sink_.pool(), reinterpret_cast<void**>(mbufs), frames.finished);
 }
 
@@ -327,17 +327,17 @@ static inline void fetch(const rte_mbuf& frame) {
 }
 
 // From frames.next on, so that it can be called again when a fault has left it.
-void WorkerCore::take_read(ReadFrames& frames) {
+void WorkerCore::deliver_burst(ParsedBurst& frames) {
     while (frames.next < frames.count) {
         if (const uint16_t after = frames.next + 1u; after < frames.count) fetch(*frames.mbufs[after]);
-        const bool stays = take_frame(frames.mbufs[frames.next], frames.from.frames[frames.next], frames.from);
+        const bool stays = deliver_frame(frames.mbufs[frames.next], frames.from.frames[frames.next], frames.from);
         finish_frame(frames, stays);
     }
 }
 
 // Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does, in half
 // the instructions, since nearly all have one segment and are of one pool.
-void WorkerCore::finish_frame(ReadFrames& frames, bool stays) {
+void WorkerCore::finish_frame(ParsedBurst& frames, bool stays) {
     rte_mbuf* const mbuf = frames.mbufs[frames.next++];
     if (!stays || mbuf->pool == nullptr) return;
     if (mbuf->nb_segs != 1 || mbuf->pool != sink_.pool()) [[unlikely]]
@@ -346,13 +346,13 @@ void WorkerCore::finish_frame(ReadFrames& frames, bool stays) {
         frames.mbufs[frames.finished++] = free;
 }
 
-void WorkerCore::recover(ReadFrames& frames) {
+void WorkerCore::recover(ParsedBurst& frames) {
     const wire::ParsedFrame& frame = frames.from.frames[frames.next].parsed;
     transport::QueuePair* const qp = shared_.queue_pairs.find(frame.headers.bth.dest_qpn, frames.from.port->id());
     if (!engine_.recover_receive(frame, qp)) finish_frame(frames, true);
 }
 
-bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const RdmaInterface& interface, Origin origin) {
+bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const RdmaInterface& interface, FrameSource origin) {
     if (mbuf->nb_segs != 1 && rte_pktmbuf_linearize(mbuf) != 0) [[unlikely]]
         return false;
     std::span<const uint8_t> bytes(rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len);
@@ -369,13 +369,13 @@ bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const RdmaInterface& in
         return false;
     if (!again || read.origin != origin) {
         read.origin = origin;
-        read.ours = interface.receives(read.parsed.flow, origin == Origin::kPort);
+        read.accepted = interface.receives(read.parsed.flow, origin == FrameSource::kPort);
     }
     // Of a small payload all is in one piece: such a frame was copied whole.
     return read.parsed.payload_bytes <= wire::kSmallPayload && bytes.size() <= Frame::kCopiedBytes;
 }
 
-bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
+bool WorkerCore::deliver_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
     if (mbuf->nb_segs != 1) [[unlikely]] {
         ++counters_[PortCounter::kRxSegments];
         return true;
@@ -385,7 +385,7 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
         return read.error != wire::ParseError::kNotRoce || discover(mbuf, from);
     }
     wire::ParsedFrame& frame = read.parsed;
-    if (!read.ours) [[unlikely]] {
+    if (!read.accepted) [[unlikely]] {
         if (!frame.verified && !wire::verify(frame))
             ++counters_.parse[static_cast<size_t>(wire::ParseError::kIcrc)];
         else
@@ -399,7 +399,7 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
     }
     if (!engine_.receive(frame, qp, from.port->id(), protocol_ns_)) [[unlikely]]
         ++counters_.parse[static_cast<size_t>(wire::ParseError::kIcrc)];
-    else if (qp == nullptr && read.origin != Origin::kWorker && frame.headers.bth.dest_qpn == wire::kMulticastQpn)
+    else if (qp == nullptr && read.origin != FrameSource::kWorker && frame.headers.bth.dest_qpn == wire::kMulticastQpn)
         [[unlikely]]
         hand_over_copies(mbuf, from.port->id(), frame.flow.dst);
     return true;
@@ -485,7 +485,7 @@ void WorkerCore::ask_multipath(transport::QueuePair& qp, const transport::Path& 
 }
 
 // Questions for neighbours and reports of groups, as far as there is room: the rest is due the next time.
-void WorkerCore::send_due(PortUse& use) {
+void WorkerCore::send_control_frames(PortUse& use) {
     while (rte_mbuf* const mbuf = sink_.take()) {
         auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
         size_t bytes = use.interface->neighbours().next_question(frame, now_ns_);
@@ -503,7 +503,7 @@ void WorkerCore::send_due(PortUse& use) {
 void WorkerCore::announce(RdmaInterface& interface) {
     const LcoreScope lcore(lcore_);
     interface.memberships().report_all(now_ns());
-    for (const Speaker& speaker : interface.neighbours().speakers()) {
+    for (const ProxyAddress& speaker : interface.neighbours().speakers()) {
         rte_mbuf* mbuf = sink_.take();
         if (mbuf == nullptr) break;
         const size_t bytes = build_announce(rte_pktmbuf_mtod(mbuf, uint8_t*), speaker);
@@ -534,42 +534,43 @@ void Worker::ring_doorbell(transport::QueuePair& qp) {
     core_->ring_doorbell(qp);
 }
 
-void Worker::set_state(const transport::Held&, transport::QueuePair& qp, ibv_qp_state state) {
+void Worker::set_state(const transport::WorkerQuiesced&, transport::QueuePair& qp, ibv_qp_state state) {
     const LcoreScope lcore(core_->lcore());
     core_->take_doorbells();  // one that was rung before the QP is reset says nothing of what is posted after
     core_->engine().set_state(qp, state, core_->protocol_ns());
     core_->flush();
 }
 
-void Worker::set_priority(const transport::Held&, transport::QueuePair& qp, uint8_t priority) {
+void Worker::set_priority(const transport::WorkerQuiesced&, transport::QueuePair& qp, uint8_t priority) {
     core_->engine().set_priority(qp, priority);
 }
 
-void Worker::start_receiving(const transport::Held&, transport::QueuePair& qp, uint32_t rq_psn, bool multipath) {
+void Worker::start_receiving(const transport::WorkerQuiesced&, transport::QueuePair& qp, uint32_t rq_psn,
+                             bool multipath) {
     core_->engine().start_receiving(qp, rq_psn, multipath);
 }
 
-void Worker::start_sending(const transport::Held&, transport::QueuePair& qp, uint32_t sq_psn) {
+void Worker::start_sending(const transport::WorkerQuiesced&, transport::QueuePair& qp, uint32_t sq_psn) {
     core_->engine().start_sending(qp, sq_psn);
 }
 
-void Worker::ask_multipath(const transport::Held&, transport::QueuePair& qp, const transport::Path& path,
+void Worker::ask_multipath(const transport::WorkerQuiesced&, transport::QueuePair& qp, const transport::Path& path,
                            uint32_t remote_qpn, uint32_t nonce) {
     core_->ask_multipath(qp, path, remote_qpn, nonce);
 }
 
-void Worker::remove(const transport::Held&, transport::QueuePair& qp) {
+void Worker::remove(const transport::WorkerQuiesced&, transport::QueuePair& qp) {
     const LcoreScope lcore(core_->lcore());
     // A program may destroy a QP right after it has posted to it, without asking for a completion, and count on a NIC
     // that has sent by then. What cannot be sent now is lost, as when a NIC's link is down.
-    constexpr uint32_t kMostRounds = 64;
+    constexpr uint32_t kMaxRounds = 64;
     core_->take_doorbells();  // none may be left that leads to it
-    for (uint32_t rounds = 0; qp.active && rounds < kMostRounds; ++rounds) core_->round();
+    for (uint32_t rounds = 0; qp.active && rounds < kMaxRounds; ++rounds) core_->round();
     core_->engine().remove(qp);
     core_->flush();
 }
 
-void Worker::flush(const transport::Held&, transport::QueuePair& qp) {
+void Worker::flush(const transport::WorkerQuiesced&, transport::QueuePair& qp) {
     const LcoreScope lcore(core_->lcore());
     core_->engine().flush(qp);
     core_->flush();

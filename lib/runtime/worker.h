@@ -10,7 +10,7 @@
 
 #include "base/drive_lock.h"
 #include "transport/engine.h"
-#include "transport/standstill.h"
+#include "transport/quiescence.h"
 
 namespace rove::datapath {
 
@@ -25,7 +25,7 @@ class Worker {
     ~Worker();
 
     // Makes the calling thread the worker while it lives. Control calls only; must not nest.
-    class Hold final : public transport::Held {
+    class Hold final : public transport::WorkerQuiesced {
       public:
         explicit Hold(Worker& worker) : worker_(worker) { worker_.lock_.lock(); }
         ~Hold() { worker_.leave(); }
@@ -35,7 +35,7 @@ class Worker {
     };
 
     // The same for whoever would make a round, and does without if somebody else is the worker: then it is false.
-    class Drive final : public transport::Held {
+    class Drive final : public transport::WorkerQuiesced {
       public:
         explicit Drive(Worker& worker) : worker_(worker.lock_.try_lock() ? &worker : nullptr) {}
         ~Drive() {
@@ -49,16 +49,16 @@ class Worker {
 
     // While this worker stands still. Non-inline so that verbs needs not see PacketSink: state changes and removal go
     // through these.
-    void set_state(const transport::Held&, transport::QueuePair& qp, ibv_qp_state state);
-    void set_priority(const transport::Held&, transport::QueuePair& qp, uint8_t priority);
+    void set_state(const transport::WorkerQuiesced&, transport::QueuePair& qp, ibv_qp_state state);
+    void set_priority(const transport::WorkerQuiesced&, transport::QueuePair& qp, uint8_t priority);
     // Before RTR and RTS: where the PSNs start; and whether an RC QP speaks mp.
-    void start_receiving(const transport::Held&, transport::QueuePair& qp, uint32_t rq_psn, bool multipath);
-    void start_sending(const transport::Held&, transport::QueuePair& qp, uint32_t sq_psn);
+    void start_receiving(const transport::WorkerQuiesced&, transport::QueuePair& qp, uint32_t rq_psn, bool multipath);
+    void start_sending(const transport::WorkerQuiesced&, transport::QueuePair& qp, uint32_t sq_psn);
     // Engine::ask_multipath().
-    void ask_multipath(const transport::Held&, transport::QueuePair& qp, const transport::Path& path,
+    void ask_multipath(const transport::WorkerQuiesced&, transport::QueuePair& qp, const transport::Path& path,
                        uint32_t remote_qpn, uint32_t nonce);
-    void remove(const transport::Held&, transport::QueuePair& qp);
-    void flush(const transport::Held&, transport::QueuePair& qp);
+    void remove(const transport::WorkerQuiesced&, transport::QueuePair& qp);
+    void flush(const transport::WorkerQuiesced&, transport::QueuePair& qp);
 
     // Any thread: work was posted to `qp`. Lock-free; a QP is in a list at most once.
     void ring_doorbell(transport::QueuePair& qp);
@@ -68,7 +68,7 @@ class Worker {
 
     // Of lib/datapath: the drive lock, and what it protects.
     DriveLock& lock() { return lock_; }
-    WorkerCore& core(const transport::Held&) { return *core_; }
+    WorkerCore& core(const transport::WorkerQuiesced&) { return *core_; }
 
   private:
     friend class WorkerCore;  // frames go from worker to worker

@@ -12,16 +12,16 @@
 #include <optional>
 #include <vector>
 
+#include "link/neighbour.h"
+#include "port/counters.h"
+#include "port/fault_injection/impairment.h"
+#include "port/memif/link_queues.h"
+#include "port/port.h"
 #include "runtime/capture.h"
 #include "runtime/clock.h"
-#include "port/counters.h"
 #include "runtime/doorbells.h"
 #include "runtime/fault_guard.h"
-#include "port/fault_injection/impairment.h"
-#include "link/neighbour.h"
 #include "runtime/packet_sink.h"
-#include "port/mesh/link_queues.h"
-#include "port/port.h"
 #include "runtime/protocol_clock.h"
 #include "runtime/rdma_interface.h"
 #include "runtime/worker.h"
@@ -42,7 +42,7 @@ class LcoreScope {
     unsigned saved_;
 };
 
-class Background;
+class ProgressThread;
 struct LinkRings;
 
 class WorkerCore {
@@ -59,7 +59,7 @@ class WorkerCore {
         transport::MemoryTable& memory;
         transport::TimeWaitTable& time_wait;
         Listener& listener;
-        Background& background;
+        ProgressThread& background;
     };
     WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte_mempool* pool);
     ~WorkerCore();
@@ -87,7 +87,7 @@ class WorkerCore {
     // One round. Returns the frames received and sent: 0 means that nothing happened.
     uint32_t round();
     // A round by the background thread, because the application makes none.
-    uint32_t rescue_round();
+    uint32_t background_round();
     // Work was posted to `qp`: sends what can be sent, and looks at what came in only after a long run of posts. A
     // program that is known to poll after it posts may post several requests one by one: the first goes out at once,
     // the others as a burst.
@@ -98,7 +98,7 @@ class WorkerCore {
     uint64_t next_release() const;
     void tell_background();
     // The same for who would sleep until then: 0 as long as something is left of a round, and nothing will tell.
-    uint64_t wanted_at() const { return engine_.has_active() || sink_.holds_frames() ? 0 : next_deadline(); }
+    uint64_t next_wakeup_ns() const { return engine_.has_active() || sink_.holds_frames() ? 0 : next_deadline(); }
 
     // What befalls frames from this port, null if nothing does; and Runtime::impair().
     const Impairment* impairment(uint16_t port) const { return ports_[port].impairment.get(); }
@@ -117,7 +117,7 @@ class WorkerCore {
     // After a control call, as the worker's lcore: sends what it made, and wakes who waits for its completions.
     void flush() { sink_.flush(); }
     // Whether a thread of the program was woken since the last call: one that sleeps until a completion comes.
-    bool take_woken() { return sink_.take_woken(); }
+    bool consume_woke_waiter() { return sink_.consume_woke_waiter(); }
 
     transport::Engine<PacketSink>& engine() { return engine_; }
     PortCounters& counters() { return counters_; }
@@ -135,7 +135,7 @@ class WorkerCore {
   private:
     // Where frames come from. What another worker hands over was looked at there: it may be one that we sent to
     // ourselves.
-    enum class Origin : uint8_t { kPort, kLoopback, kWorker };
+    enum class FrameSource : uint8_t { kPort, kLoopback, kWorker };
     // A place in a burst: the frame there, and what is known since the one before it. Of a frame that the peer can
     // still change, a copy of its head, or of all of it if it is small.
     struct Frame {
@@ -144,9 +144,9 @@ class WorkerCore {
         static_assert(kCopiedBytes >= wire::kHeadBytes);
         alignas(RTE_CACHE_LINE_SIZE) std::array<uint8_t, kCopiedBytes> copy;
         wire::ParseError error;
-        Origin origin = Origin::kPort;
-        bool ours = false;  // addressed to the interface, if it comes from `origin`
-        wire::KnownFlow flow;
+        FrameSource origin = FrameSource::kPort;
+        bool accepted = false;  // addressed to the interface, if it comes from `origin`
+        wire::HeaderPrediction flow;
         wire::ParsedFrame parsed;
     };
     // A port. We poll each of its queues whose number, modulo the workers, is our index, and the first worker its
@@ -163,7 +163,7 @@ class WorkerCore {
     uint32_t receive_burst();
     uint32_t receive_from(RxQueue& queue, PortUse& from);
     // At most kRxBurst.
-    void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Origin origin);
+    void parse_burst(rte_mbuf** mbufs, uint16_t count, PortUse& from, FrameSource origin);
     uint32_t take_all(std::span<rte_mbuf*> frames, PortUse& from);
     // For who keeps a frame beyond the burst: a copy in `pool`, if it is the peer's memory. Null without an mbuf for
     // it.
@@ -174,10 +174,10 @@ class WorkerCore {
     rte_mempool* impair_pool();
     // Parses it. True: it is small, and to be verified now; others are while they are copied.
     [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const RdmaInterface& interface,
-                                                         Origin origin);
+                                                         FrameSource origin);
     // Returns false if the mbuf went elsewhere: to another worker, or back as an answer.
-    [[gnu::always_inline]] inline bool take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from);
-    // A frame that is not RoCE; returns as take_frame().
+    [[gnu::always_inline]] inline bool deliver_frame(rte_mbuf* mbuf, Frame& read, PortUse& from);
+    // A frame that is not RoCE; returns as deliver_frame().
     bool discover(rte_mbuf* mbuf, PortUse& from);
     bool discover_kept(rte_mbuf* mbuf, PortUse& from);
     // Gives a frame from `port` to another worker, or frees it.
@@ -188,21 +188,21 @@ class WorkerCore {
     void mask_doorbells();
     // Looks at the clock.
     void begin_round();
-    void do_chores();
+    void run_periodic_tasks();
     // Of worker 0: what there is to ask or to report on the port's link, beside RoCE.
-    void send_due(PortUse& use);
+    void send_control_frames(PortUse& use);
     [[gnu::noinline]] void run_engine();
     // A burst whose headers were read.
-    struct ReadFrames {
+    struct ParsedBurst {
         rte_mbuf** const mbufs;
         const uint16_t count;
         PortUse& from;
         uint16_t next = 0;
         uint16_t finished = 0;  // before it, to be freed
     };
-    [[gnu::noinline]] void take_read(ReadFrames& frames);
-    [[gnu::always_inline]] inline void finish_frame(ReadFrames& frames, bool stays);
-    void recover(ReadFrames& frames);
+    [[gnu::noinline]] void deliver_burst(ParsedBurst& frames);
+    [[gnu::always_inline]] inline void finish_frame(ParsedBurst& frames, bool stays);
+    void recover(ParsedBurst& frames);
 
     Shared shared_;
     const uint16_t index_;
@@ -212,8 +212,8 @@ class WorkerCore {
     uint64_t protocol_ns_ = 0;  // ... as the engine has it
     uint64_t missed_ns_ = 0;    // ProtocolClock::missed_ns() that the engine knows of
     // Frames that may have come while no round was made and are still to be read: until then no timeout passes. The
-    // queues of the ports hold fewer than kMostUnread.
-    static constexpr uint32_t kMostUnread = 16'384;
+    // queues of the ports hold fewer than kMaxUnread.
+    static constexpr uint32_t kMaxUnread = 16'384;
     uint32_t unread_ = 0;
     uint64_t received_ns_ = 0;
     bool chores_due_ = false;       // every ProtocolClock::kLookNs
@@ -225,7 +225,7 @@ class WorkerCore {
     PacketSink sink_;
     FaultGuard guard_;
     transport::Engine<PacketSink> engine_;
-    Shelf shelf_;                         // of all ports' impairments
+    DelayedFramePool shelf_;              // of all ports' impairments
     rte_mempool* impair_pool_ = nullptr;  // for the frames there; null: none was needed yet
     std::vector<PortUse> ports_;          // by DPDK port id
     std::array<Doorbells, kPriorities> doorbells_;

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "transport/owner.h"
-#include "transport/standstill.h"
+#include "transport/quiescence.h"
 
 namespace rove::transport {
 

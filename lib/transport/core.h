@@ -78,7 +78,7 @@ struct BytesReader {
 };
 
 // What a BIND_MW asks for.
-inline MemoryTable::Bind bind_of(const SendWqe& wqe) {
+inline MemoryTable::Bind bind_request(const SendWqe& wqe) {
     return {.window = wqe.window,
             .rkey = wqe.immediate,
             .lkey = wqe.rkey,
@@ -90,10 +90,10 @@ inline MemoryTable::Bind bind_of(const SendWqe& wqe) {
 // What became of a frame that may be what most packets of large messages are: the next one, from the middle of the
 // message in progress. Where its payload belongs is known without trusting a byte of it, and no program may look there
 // yet, so it is verified while it is copied to its place. Unless it was taken, nothing but that memory has changed.
-enum class InPlace : uint8_t { kOther, kDamaged, kTaken };
+enum class DirectPlacement : uint8_t { kNotEligible, kBadIcrc, kPlaced };
 
 // Whose packets follow each other: requests, or the data of a READ.
-enum class RunOf : uint8_t { kNone, kRequests, kAnswers };
+enum class BurstKind : uint8_t { kNone, kRequests, kAnswers };
 
 // QPs that have something to send, in turn.
 struct ActiveList {
@@ -133,19 +133,19 @@ struct Core {
     DeadlineHeap deadlines{};
     std::unique_ptr<MultipathShared> multipath{};  // made with the first QP in mp mode
     ActiveList active[3]{};                        // by QueuePair::priority
-    uint32_t passed_over[3]{};  // packets of higher classes that left while the class had something to send
+    uint32_t class_deficit[3]{};  // packets of higher classes that left while the class had something to send
     uint64_t now_ns = 0;
-    uint64_t behind_ns = 0;  // how far that is behind a clock that does not stand still
-    uint64_t missed_ns = 0;  // of it, what a peer's silence contains (RetryTimer)
-    bool refused = false;    // ready() was false since this was last cleared
-    bool overrun = false;    // a completion was lost, and the QPs of its CQ are still to enter ERR
+    uint64_t stall_offset_ns = 0;  // how far that is behind a clock that does not stand still
+    uint64_t missed_ns = 0;        // of it, what a peer's silence contains (RetryTimer)
+    bool refused = false;          // ready() was false since this was last cleared
+    bool overrun = false;          // a completion was lost, and the QPs of its CQ are still to enter ERR
     // What recover.h must know of a step that was left in an access to the program's memory.
-    QueuePair* turn = nullptr;             // whose turn or deadline it is; null: a packet is received
-    bool expiring = false;                 // its deadline
-    RunOf run = RunOf::kNone;              // of packets that are being sent
-    uint32_t run_packets = 0;              // of them, with the one that is being built
-    const HeldPacket* released = nullptr;  // mp: that has its effect now
-    QueuePair* member = nullptr;           // of a multicast group, that gets a datagram
+    QueuePair* turn = nullptr;              // whose turn or deadline it is; null: a packet is received
+    bool in_timeout = false;                // its deadline
+    BurstKind run = BurstKind::kNone;       // of packets that are being sent
+    uint32_t run_packets = 0;               // of them, with the one that is being built
+    const EarlyPacket* released = nullptr;  // mp: that has its effect now
+    QueuePair* member = nullptr;            // of a multicast group, that gets a datagram
 
     // Whether the sink takes one more packet, to anywhere or on this path. When it does not, it may a moment later: the
     // QP whose turn this ends gets another.
@@ -172,7 +172,7 @@ struct Core {
     // `write` as of CompletionQueue::push().
     [[gnu::always_inline]] void complete(CompletionQueue* cq, bool solicited, auto&& write) {
         bool notify = false;
-        if (!cq->push(solicited, &notify, write, now_ns + behind_ns)) {
+        if (!cq->push(solicited, &notify, write, now_ns + stall_offset_ns)) {
             ++counters[Counter::kCqOverruns];
             if (cq->first_loss()) sink.event(IBV_EVENT_CQ_ERR, *cq);
             overrun = true;
@@ -401,20 +401,20 @@ struct Core {
     }
 
     // Takes the next receive request of the QP or its SRQ into qp.slot.
-    enum class Taken : uint8_t { kNone, kTooShort, kYes };
+    enum class ReceiveLookup : uint8_t { kNone, kTooShort, kYes };
     // With `min_length`, one that is shorter stays where it is (UD drops the packet instead).
-    Taken take_receive(QueuePair& qp, uint32_t min_length = 0) {
+    ReceiveLookup take_receive(QueuePair& qp, uint32_t min_length = 0) {
         ReceiveSlot& slot = qp.slot;
         SharedRecvQueue* srq = qp.srq;
         RecvQueue& ring = srq != nullptr ? srq->ring : qp.rq;
         if (srq != nullptr) srq->taking.lock();
         const uint32_t index = ring.consumed();
-        Taken taken = Taken::kNone;
+        ReceiveLookup taken = ReceiveLookup::kNone;
         bool limit_reached = false;
         if (index != ring.available_until()) {
             RecvWqe& wqe = ring.at(index);
-            taken = wqe.length < min_length ? Taken::kTooShort : Taken::kYes;
-            if (taken == Taken::kYes) {
+            taken = wqe.length < min_length ? ReceiveLookup::kTooShort : ReceiveLookup::kYes;
+            if (taken == ReceiveLookup::kYes) {
                 slot.wqe = wqe;
                 wire::copy(slot.sges.get(), wqe.sges(), wqe.num_sge * sizeof(ibv_sge));
                 slot.taken = true;
@@ -447,7 +447,7 @@ struct Core {
     // A local operation at the head of what is to be sent: bind or invalidate. False: the request fails in its turn.
     bool execute_local(QueuePair& qp, SendWqe& wqe) {
         const bool bind = wqe.opcode == IBV_WR_BIND_MW;
-        const bool done = bind ? memory.bind(bind_of(wqe), qp) : memory.invalidate(wqe.immediate, qp);
+        const bool done = bind ? memory.bind(bind_request(wqe), qp) : memory.invalidate(wqe.immediate, qp);
         if (!done) qp.position.fail(qp.position.next_wqe, bind ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR);
         return done;
     }
@@ -505,8 +505,8 @@ struct Core {
     // rc, uc: `count` packets from the middle of a SEND or WRITE of one SGE, of which `packet` is the first. What is
     // the same for all is looked up once; `set` sets AckReq. Gives how many went out; 0: the next one is to be looked
     // at alone.
-    [[gnu::always_inline]] uint32_t send_middles(QueuePair& qp, wire::Service service, SendWqe& wqe, uint32_t packet,
-                                                 Psn psn, uint32_t count, auto&& set) {
+    [[gnu::always_inline]] uint32_t send_middle_packets(QueuePair& qp, wire::Service service, SendWqe& wqe,
+                                                        uint32_t packet, Psn psn, uint32_t count, auto&& set) {
         wire::Segment data;
         if (gather(wqe, packet * qp.mtu, count * qp.mtu, qp.pd, &data) != 1) return 0;
         wire::Headers h;
@@ -516,7 +516,7 @@ struct Core {
         h.bth.psn = psn.value();
         if (service == wire::Service::kXrc) h.xrc_srqn = wqe.xrc_srqn;
         const auto* at = static_cast<const uint8_t*>(data.data);
-        return send_run(RunOf::kRequests, qp.path, h, qp.mtu, count, [&](wire::Headers& next) {
+        return send_burst(BurstKind::kRequests, qp.path, h, qp.mtu, count, [&](wire::Headers& next) {
             set(next);
             return std::exchange(at, at + qp.mtu);
         });
@@ -546,8 +546,8 @@ struct Core {
     // Sends packets that follow each other and are alike: at most `count`, of `bytes` of payload. `headers` have the
     // BTH of the first. Before each, `next(headers)` sets AckReq, VP and what follows BTH, and says where the payload
     // is; null: here the run ends. Returns how many.
-    [[gnu::always_inline]] uint32_t send_run(RunOf whose, const Path& path, wire::Headers& headers, uint32_t bytes,
-                                             uint32_t count, auto&& next) {
+    [[gnu::always_inline]] uint32_t send_burst(BurstKind whose, const Path& path, wire::Headers& headers,
+                                               uint32_t bytes, uint32_t count, auto&& next) {
         auto series = sink.series(path, headers, bytes);
         run = whose;
         uint32_t sent = 0;
@@ -558,7 +558,7 @@ struct Core {
             series.send(headers, payload);
             headers.bth.psn = (headers.bth.psn + 1) & Psn::kMask;
         }
-        run = RunOf::kNone;
+        run = BurstKind::kNone;
         counters[Counter::kTxPackets] += sent;
         counters[Counter::kTxBytes] += uint64_t{sent} * bytes;
         return sent;

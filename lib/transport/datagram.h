@@ -26,15 +26,15 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
     }
     const uint32_t trailer_bytes = qp.qpn == QueuePairTable::kGsiQpn ? kGsiTrailerBytes : 0;
     // One that is taken already is this datagram's, which is received once more (recover.h).
-    switch (qp.slot.taken ? Core<S>::Taken::kYes
+    switch (qp.slot.taken ? Core<S>::ReceiveLookup::kYes
                           : core.take_receive(qp, kGrhBytes + frame.payload_bytes + trailer_bytes)) {
-        case Core<S>::Taken::kNone:
+        case Core<S>::ReceiveLookup::kNone:
             ++core.counters[Counter::kDropNoReceive];
             return;
-        case Core<S>::Taken::kTooShort:
+        case Core<S>::ReceiveLookup::kTooShort:
             ++core.counters[Counter::kDropLength];
             return;
-        case Core<S>::Taken::kYes:
+        case Core<S>::ReceiveLookup::kYes:
             break;
     }
     uint8_t grh[kGrhBytes] = {};

@@ -40,7 +40,7 @@ concept Sink = requires(S sink, const Path& path, const wire::Headers& headers, 
     { sink.ready() } -> std::same_as<bool>;
     // Takes a packet; ready() was true. The payload is copied before the call returns.
     { sink.send(path, headers, payload) } -> std::same_as<void>;
-    // For the packets of a run (Core::send_run()), as send() of each: of one path and size, and with the BTH of
+    // For the packets of a run (Core::send_burst()), as send() of each: of one path and size, and with the BTH of
     // `headers` but for AckReq and PSN.
     { sink.series(path, headers, uint32_t{}).send(headers, static_cast<const void*>(nullptr)) } -> std::same_as<void>;
     // Requests on `path` have been unanswered for long, or come again as if they had been: perhaps its neighbour has
@@ -92,7 +92,7 @@ class Engine {
     uint64_t next_deadline() const { return core_.deadlines.earliest(); }
 
     // How far the driver's clock is behind one that does not stand still: the times of completions are by that one.
-    void set_behind(uint64_t behind_ns) { core_.behind_ns = behind_ns; }
+    void set_behind(uint64_t stall_offset_ns) { core_.stall_offset_ns = stall_offset_ns; }
     // The driver's clock stood still for so long, and the peers could have answered meanwhile: they were silent so much
     // longer. Before the next expire() the driver gives the engine what had arrived by then.
     void miss(uint64_t ns) {
@@ -137,21 +137,21 @@ class Engine {
     static constexpr uint32_t kClasses = 3;
     // One in so many packets, at least, are those of a class that has something to send, for each class below the
     // highest.
-    static constexpr uint32_t kLeastShare = 8;
+    static constexpr uint32_t kMinShare = 8;
 
     static bool comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port);
     void receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port);
     void receive_multicast(const wire::ParsedFrame& frame, uint16_t port);
     bool receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t port);
-    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp);
+    [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp);
     void receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp);
     [[gnu::always_inline]] inline void note_received(const wire::ParsedFrame& frame, QueuePair& qp);
     [[gnu::noinline]] void notify_congestion(QueuePair& qp, Congestion& congestion);
     [[gnu::noinline]] void send_cnp(QueuePair& qp, Congestion& congestion);
     // Of what a QP speaks, by protocol: a packet, a turn, a deadline, the end.
-    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc,
-                                                           wire::Op op);
-    InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp, wire::Op op);
+    [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp,
+                                                                   Rc& rc, wire::Op op);
+    DirectPlacement receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp, wire::Op op);
     template <std::derived_from<Rc> P>
     [[gnu::always_inline]] inline void receive(const wire::ParsedFrame& frame, QueuePair& qp, P& rc);
     void receive(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp);
@@ -175,9 +175,9 @@ class Engine {
     uint32_t transmit(QueuePair& qp, Ud& ud, uint32_t budget) {
         return UnreliableRequesterLogic<S, Ud>(core_, qp, ud).transmit(budget);
     }
-    void unpark();
+    void reactivate_blocked();
     [[gnu::always_inline]] inline uint32_t next_class();
-    [[gnu::always_inline]] inline void pass_over(uint32_t level, uint32_t sent);
+    [[gnu::always_inline]] inline void charge_classes(uint32_t level, uint32_t sent);
     static uint32_t share_turn(QueuePair& qp, auto& requester, auto& responder, uint32_t requests, uint32_t packets,
                                uint32_t budget);
     template <std::derived_from<Rc> P>
@@ -197,8 +197,8 @@ class Engine {
 
     Core<S> core_;
     // QPs whose path takes no packet, while those of other paths have their turns. With more of them, the others wait.
-    static constexpr uint32_t kMostParked = 1024;
-    std::array<QueuePair*, kMostParked> parked_;
+    static constexpr uint32_t kMaxParked = 1024;
+    std::array<QueuePair*, kMaxParked> blocked_;
     uint32_t parked_count_ = 0;
 };
 
@@ -271,12 +271,12 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
         qp.visit([&](auto& protocol) { sent = transmit(qp, protocol, allowed); });
         core_.turn = nullptr;
         packets += sent;
-        pass_over(level, sent);
+        charge_classes(level, sent);
         if (sent < allowed && !core_.refused) continue;
         if (core_.refused && sent == 0) {
             // Its path takes nothing. Others may, so it is out of the way until they have had their turns.
-            if (!qp.active) parked_[parked_count_++] = &qp;
-            if (++refusals == kMostParked) break;
+            if (!qp.active) blocked_[parked_count_++] = &qp;
+            if (++refusals == kMaxParked) break;
             continue;
         }
         // There may be more. A QP that was cut short by the budget or a full sink goes on with its turn: behind
@@ -288,13 +288,13 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
             core_.activate(qp);
         }
     }
-    unpark();
+    reactivate_blocked();
     return packets;
 }
 
 template <class S>
-void Engine<S>::unpark() {
-    for (uint32_t i = 0; i < parked_count_; ++i) core_.activate(*parked_[i]);
+void Engine<S>::reactivate_blocked() {
+    for (uint32_t i = 0; i < parked_count_; ++i) core_.activate(*blocked_[i]);
     parked_count_ = 0;
 }
 
@@ -306,21 +306,21 @@ uint32_t Engine<S>::next_class() {
     uint32_t level = kClasses;
     for (uint32_t c = kClasses; c-- != 0;) {
         if (core_.active[c].head == nullptr) {
-            core_.passed_over[c] = 0;
+            core_.class_deficit[c] = 0;
             continue;
         }
         level = c;
-        if (core_.passed_over[c] >= (kLeastShare - 1) * core_.config.quantum_packets) return c;
+        if (core_.class_deficit[c] >= (kMinShare - 1) * core_.config.quantum_packets) return c;
     }
     return level;
 }
 
 // `sent` packets of class `level` left.
 template <class S>
-void Engine<S>::pass_over(uint32_t level, uint32_t sent) {
-    uint32_t& own = core_.passed_over[level];
-    own -= std::min(own, (kLeastShare - 1) * sent);
-    for (uint32_t c = level + 1; c != kClasses; ++c) core_.passed_over[c] += sent;
+void Engine<S>::charge_classes(uint32_t level, uint32_t sent) {
+    uint32_t& own = core_.class_deficit[level];
+    own -= std::min(own, (kMinShare - 1) * sent);
+    for (uint32_t c = level + 1; c != kClasses; ++c) core_.class_deficit[c] += sent;
 }
 
 template <class S>
@@ -328,10 +328,10 @@ void Engine<S>::expire(uint64_t now_ns) {
     core_.now_ns = now_ns;
     while (QueuePair* qp = core_.deadlines.pop(now_ns)) {
         core_.turn = qp;
-        core_.expiring = true;
+        core_.in_timeout = true;
         qp->visit([&](auto& protocol) { expire(*qp, protocol); });
         core_.turn = nullptr;
-        core_.expiring = false;
+        core_.in_timeout = false;
         core_.activate(*qp);  // its wait for the RNR timer or the pacer may be over
     }
 }

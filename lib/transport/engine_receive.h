@@ -12,9 +12,9 @@ template <class S>
 bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns) {
     core_.now_ns = now_ns;
     if (qp != nullptr && comes_from_peer(frame, *qp, port)) [[likely]] {
-        const InPlace placed = frame.verified ? InPlace::kOther : receive_in_place(frame, *qp);
-        if (placed == InPlace::kDamaged) return false;
-        if (placed == InPlace::kOther) {
+        const DirectPlacement placed = frame.verified ? DirectPlacement::kNotEligible : receive_in_place(frame, *qp);
+        if (placed == DirectPlacement::kBadIcrc) return false;
+        if (placed == DirectPlacement::kNotEligible) {
             if (!frame.verified && !wire::verify(frame)) return false;
             if (Rc* const rc = qp->rc(); rc != nullptr) [[likely]]
                 receive(frame, *qp, *rc);
@@ -57,27 +57,27 @@ bool Engine<S>::comes_from_peer(const wire::ParsedFrame& frame, const QueuePair&
 }
 
 template <class S>
-InPlace Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp) {
+DirectPlacement Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp) {
     const wire::Op op = wire::op_of(frame.headers.bth.opcode);
-    if (!is_middle(op) || frame.payload_bytes != qp.mtu) return InPlace::kOther;
+    if (!is_middle(op) || frame.payload_bytes != qp.mtu) return DirectPlacement::kNotEligible;
     const bool response = op == wire::Op::kReadResponseMiddle;
-    if (response && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) return InPlace::kOther;
+    if (response && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) return DirectPlacement::kNotEligible;
     if (Rc* const rc = qp.rc(); rc != nullptr) [[likely]]
         return receive_in_place(frame, qp, *rc, op);
     return receive_in_place(frame, qp, *qp.mp(), op);
 }
 
 template <class S>
-InPlace Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc, wire::Op op) {
+DirectPlacement Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc, wire::Op op) {
     if (op == wire::Op::kReadResponseMiddle) {
         RcRequesterLogic<S, Rc> requester(core_, qp, rc);
-        const InPlace placed = requester.receive_in_place(frame);
-        if (placed == InPlace::kTaken && requester.has_work()) core_.activate(qp);
+        const DirectPlacement placed = requester.receive_in_place(frame);
+        if (placed == DirectPlacement::kPlaced && requester.has_work()) core_.activate(qp);
         return placed;
     }
     RcResponderLogic<S, Rc> responder(core_, qp, rc);
-    const InPlace placed = responder.receive_in_place(frame, op);
-    if (placed == InPlace::kTaken && responder.can_send()) core_.activate(qp);
+    const DirectPlacement placed = responder.receive_in_place(frame, op);
+    if (placed == DirectPlacement::kPlaced && responder.can_send()) core_.activate(qp);
     return placed;
 }
 
@@ -229,13 +229,13 @@ void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp) {
 
 // SENDs are verified first.
 template <class S>
-InPlace Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp, wire::Op op) {
+DirectPlacement Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp, wire::Op op) {
     const bool response = op == wire::Op::kReadResponseMiddle;
-    if (op == wire::Op::kSendMiddle || frame.headers.mp.response() != response) return InPlace::kOther;
+    if (op == wire::Op::kSendMiddle || frame.headers.mp.response() != response) return DirectPlacement::kNotEligible;
     MpResponderLogic<S> responder(core_, qp, mp);
-    const InPlace placed =
+    const DirectPlacement placed =
         response ? MpRequesterLogic<S>(core_, qp, mp).receive_in_place(frame) : responder.receive_in_place(frame);
-    if (placed != InPlace::kTaken) return placed;
+    if (placed != DirectPlacement::kPlaced) return placed;
     if (frame.ce()) ++core_.counters[Counter::kRxCe];
     if (response) responder.queue_ack(frame.headers, frame.ce(), wire::MpAck::kAck);
     return placed;
@@ -280,11 +280,11 @@ void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair&
     MpRequesterLogic<S> requester(core_, qp, mp);
     if (moved) {
         requester.progress();
-        requester.note_alive();
+        requester.on_progress();
     } else if (ack.entry.kind == wire::MpAck::kAck && !mp.requests.outstanding()) {
         requester.note_repeated_ack();
     } else {
-        requester.note_answer();
+        requester.on_valid_response();
     }
     if (ack.entry.kind == wire::MpAck::kErr && qp.state != IBV_QPS_ERR) requester.take_error(ack.entry, ack.syndrome);
 }

@@ -26,7 +26,7 @@ class Executor {
     }
     // The message gets a receive request, if it has none. One may be held: taken for a message that never ended.
     [[gnu::always_inline]] Outcome take_receive() {
-        if (slot_.taken || core_.take_receive(qp_) == Core<S>::Taken::kYes) return Outcome::kDone;
+        if (slot_.taken || core_.take_receive(qp_) == Core<S>::ReceiveLookup::kYes) return Outcome::kDone;
         return Outcome::kNoReceive;
     }
     // The payload of a SEND's packet, at `offset` of the receive request that is held.

@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "base/secret.h"
-#include "transport/standstill.h"
+#include "transport/quiescence.h"
 
 namespace rove::transport {
 

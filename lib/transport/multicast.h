@@ -13,7 +13,7 @@
 #include <mutex>
 #include <vector>
 
-#include "transport/standstill.h"
+#include "transport/quiescence.h"
 #include "wire/frame.h"
 
 namespace rove::transport {

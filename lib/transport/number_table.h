@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/secret.h"
-#include "transport/standstill.h"
+#include "transport/quiescence.h"
 
 namespace rove::transport {
 
@@ -66,7 +66,7 @@ class NumberTable {
         for (size_t at = 0; at < sizeof(T); at += 64) __builtin_prefetch(reinterpret_cast<const char*>(object) + at);
     }
     // Calls `visit(T&)` for each.
-    void for_each(const Paused&, auto&& visit) const {
+    void for_each(const AllWorkersQuiesced&, auto&& visit) const {
         for (const auto& entry : entries_)
             if (T* object = entry.load(std::memory_order_acquire)) visit(*object);
     }

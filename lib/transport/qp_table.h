@@ -48,7 +48,7 @@ class QueuePairTable : public NumberTable<QueuePair, &QueuePair::qpn> {
         return find(qpn);
     }
     // Calls `visit(QueuePair&)` for each.
-    void for_each(const Paused& paused, auto&& visit) const {
+    void for_each(const AllWorkersQuiesced& paused, auto&& visit) const {
         Numbered::for_each(paused, visit);
         for (const auto& entry : gsi_)
             if (QueuePair* qp = entry.load(std::memory_order_acquire)) visit(*qp);

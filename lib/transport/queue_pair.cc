@@ -54,7 +54,7 @@ std::optional<uint16_t> worker_of_members(SharedRecvQueue& srq) {
     return srq.members != nullptr ? std::optional(srq.members->worker) : std::nullopt;
 }
 
-void dismiss_members(const Held&, SharedRecvQueue& srq, uint16_t worker) {
+void dismiss_members(const WorkerQuiesced&, SharedRecvQueue& srq, uint16_t worker) {
     const std::lock_guard guard(srq.members_lock);
     for (QueuePair *qp = srq.members, *next = nullptr; qp != nullptr; qp = next) {
         next = qp->next_member;

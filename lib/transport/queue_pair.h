@@ -21,8 +21,8 @@
 #include "transport/owner.h"
 #include "transport/psn.h"
 #include "transport/queue_state.h"
+#include "transport/quiescence.h"
 #include "transport/rc_state.h"
-#include "transport/standstill.h"
 #include "transport/window_list.h"
 #include "transport/work_queue.h"
 #include "wire/frame.h"
@@ -74,16 +74,16 @@ struct Path {
     bool multicast = false;                   // ... a group, which QPs of the device may have joined too
 };
 
-class HelloPeers;
+class PeerCapabilityCache;
 
 // What was said with the peer about mp before RTR (mp/hello.h).
 struct HelloState {
     enum class Answer : uint8_t { kNone, kYes, kNo };
     enum class Decision : uint8_t { kUndecided, kRc, kMp };
-    struct Party {
+    struct RemoteQp {
         uint32_t qpn = 0;
         wire::Gid gid{};
-        bool operator==(const Party&) const = default;
+        bool operator==(const RemoteQp&) const = default;
     };
     // So many parties can be told yes before the QP knows its peer. More are not answered: the promise to one must not
     // be pushed out by what others say.
@@ -92,23 +92,23 @@ struct HelloState {
     uint32_t nonce = 0;                          // of our question; 0: none
     std::atomic<Answer> answer = Answer::kNone;  // to it; read by the thread that waits
     Decision decision = Decision::kUndecided;    // ours
-    HelloPeers* peers = nullptr;                 // where its device keeps who speaks mp; null: nowhere
+    PeerCapabilityCache* peers = nullptr;        // where its device keeps who speaks mp; null: nowhere
     bool has_peer = false;                       // while the QP is being connected and asks, and from then on
-    Party peer;                                  // ... whom
+    RemoteQp peer;                               // ... whom
     uint64_t answered_ns = 0;                    // when a question was answered last
     uint64_t asked_back_ns = 0;                  // ... when one that came too late was answered by a question
     // To whom we said that we will speak it, while it was open. Whoever can write a frame can ask in somebody's name,
     // so a promise counts when its party has answered a question in return.
-    struct Promise {
-        Party party;
+    struct PendingOffer {
+        RemoteQp party;
         uint32_t nonce = 0;  // of that question; 0: none was asked
         bool confirmed = false;
     };
-    std::array<Promise, kPromises> promises{};
+    std::array<PendingOffer, kPromises> promises{};
     size_t promise_count = 0;
 
     // Null: nothing was promised.
-    Promise* promised(const Party& party) {
+    PendingOffer* promised(const RemoteQp& party) {
         for (size_t i = 0; i < promise_count; ++i)
             if (promises[i].party == party) return &promises[i];
         return nullptr;
@@ -120,16 +120,16 @@ struct HelloState {
         return false;
     }
     // Null: there is no room. For the peer there always is.
-    Promise* promise(const Party& party) {
-        if (Promise* const earlier = promised(party)) return earlier;
+    PendingOffer* promise(const RemoteQp& party) {
+        if (PendingOffer* const earlier = promised(party)) return earlier;
         const bool is_peer = has_peer && party == peer;
         if (promise_count == kPromises && !is_peer) return nullptr;
-        Promise& made = promises[promise_count == kPromises ? 0 : promise_count++];
+        PendingOffer& made = promises[promise_count == kPromises ? 0 : promise_count++];
         made = {.party = party};
         return &made;
     }
     // The QP is about to be connected to `party`.
-    void begin(const Party& party, HelloPeers* known, uint32_t question) {
+    void begin(const RemoteQp& party, PeerCapabilityCache* known, uint32_t question) {
         nonce = question;
         answer = Answer::kNone;  // an earlier attempt may have asked somebody else
         peers = known;
@@ -266,6 +266,6 @@ struct QueuePair {
 // Returns the worker of one of the XRC TGT QPs that act as `srq`; nothing if there is none. Any thread.
 std::optional<uint16_t> worker_of_members(SharedRecvQueue& srq);
 // Makes the QPs of `worker`, which stands still, leave `srq`.
-void dismiss_members(const Held& held, SharedRecvQueue& srq, uint16_t worker);
+void dismiss_members(const WorkerQuiesced& held, SharedRecvQueue& srq, uint16_t worker);
 
 }  // namespace rove::transport

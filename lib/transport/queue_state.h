@@ -73,7 +73,7 @@ struct RetryTimer {
         return now_ns + (policy.timeout_ns << std::clamp(policy.retries - retries_left, 0, 2));
     }
     // The peer answered. True: the timeout starts anew.
-    bool note_answer(const RetryPolicy& policy, uint64_t now_ns) {
+    bool on_valid_response(const RetryPolicy& policy, uint64_t now_ns) {
         if (ack_deadline == kNever) return false;
         if (now_ns - progress_ns > kPatience * (policy.retries + 1u) * policy.timeout_ns) return false;
         retries_left = policy.retries;

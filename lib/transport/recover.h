@@ -23,12 +23,12 @@ bool Engine<S>::recover_receive(const wire::ParsedFrame& frame, QueuePair* qp) {
 
 template <class S>
 void Engine<S>::recover_transmit() {
-    unpark();
+    reactivate_blocked();
     QueuePair* const qp = std::exchange(core_.turn, nullptr);
     if (qp == nullptr) return;
-    qp->visit([&](auto& protocol) { recover(*qp, protocol, core_.run != RunOf::kNone ? core_.run_packets : 0); });
-    core_.run = RunOf::kNone;
-    core_.expiring = false;
+    qp->visit([&](auto& protocol) { recover(*qp, protocol, core_.run != BurstKind::kNone ? core_.run_packets : 0); });
+    core_.run = BurstKind::kNone;
+    core_.in_timeout = false;
     core_.activate(*qp);
 }
 
@@ -36,8 +36,8 @@ template <class S>
 template <std::derived_from<Rc> P>
 void Engine<S>::recover(QueuePair& qp, P& rc, uint32_t packets) {
     const uint32_t built = packets != 0 ? packets - 1 : 0;
-    if (core_.run == RunOf::kAnswers) RcResponderLogic<S, P>(core_, qp, rc).recover(built);
-    RcRequesterLogic<S, P>(core_, qp, rc).recover(core_.run == RunOf::kRequests ? built : 0);
+    if (core_.run == BurstKind::kAnswers) RcResponderLogic<S, P>(core_, qp, rc).recover(built);
+    RcRequesterLogic<S, P>(core_, qp, rc).recover(core_.run == BurstKind::kRequests ? built : 0);
 }
 
 template <class S>

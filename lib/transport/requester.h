@@ -52,7 +52,7 @@ class RcRequesterLogic {
     bool has_work() const { return p_.next_wqe != limit() || p_.failed; }
     void receive_ack(const wire::Headers& headers);
     // Of the path MTU, and READ data.
-    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame);
+    [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame);
     void receive_read_response(const wire::ParsedFrame& frame);
     void receive_atomic_response(const wire::Headers& headers);
     void expire();
@@ -101,7 +101,7 @@ class RcRequesterLogic {
     }
 
     [[gnu::always_inline]] inline Begin begin(SendWqe& wqe);
-    [[gnu::noinline]] uint32_t emit_middles(SendWqe& wqe, uint32_t budget);
+    [[gnu::noinline]] uint32_t emit_middle_packets(SendWqe& wqe, uint32_t budget);
     [[gnu::noinline]] uint32_t emit_burst(uint32_t end, uint32_t budget);
     [[gnu::always_inline]] inline bool emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req);
     void emit_read(const SendWqe& wqe);
@@ -127,8 +127,8 @@ class RcRequesterLogic {
         r_.window_packets = std::min(r_.window_packets + acknowledged, core_.config.window_packets);
     }
     void go_on();
-    void note_alive();
-    void note_answer();
+    void on_progress();
+    void on_valid_response();
     void restart_timers();
     void resume_at_una();
     void rewind(Counter cause);
@@ -204,7 +204,7 @@ void RcRequesterLogic<S, P>::note_progress() {
     retry_.rnr_retries_left = qp_.rnr_retry;
     r_.rewound = false;
     retry_.progress_ns = core_.silence_ns();
-    note_alive();
+    on_progress();
     if (r_.una > r_.flight_end) {
         if (!r_.flight_probed) {  // Karn: what was asked for twice tells no time
             r_.silence_ns = std::max(r_.flight_silence_ns, (7 * r_.silence_ns + r_.flight_silence_ns) / 8);
@@ -220,16 +220,16 @@ void RcRequesterLogic<S, P>::note_progress() {
 }
 
 template <class S, class P>
-void RcRequesterLogic<S, P>::note_alive() {
+void RcRequesterLogic<S, P>::on_progress() {
     r_.flight_silence_ns = std::max(r_.flight_silence_ns, core_.now_ns - r_.alive_ns);
     r_.alive_ns = core_.now_ns;
 }
 
 // Any valid answer, though it may say nothing new.
 template <class S, class P>
-void RcRequesterLogic<S, P>::note_answer() {
-    note_alive();
-    if (r_.outstanding() && retry_.note_answer(core_.retry_policy(qp_), core_.silence_ns()))
+void RcRequesterLogic<S, P>::on_valid_response() {
+    on_progress();
+    if (r_.outstanding() && retry_.on_valid_response(core_.retry_policy(qp_), core_.silence_ns()))
         core_.deadlines.schedule(qp_, next_deadline());
 }
 

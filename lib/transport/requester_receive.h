@@ -25,7 +25,7 @@ void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
     }
     if (kind == 0) {
         ++core_.counters[Counter::kRxAcks];
-        if (!acknowledge(psn + 1)) note_answer();
+        if (!acknowledge(psn + 1)) on_valid_response();
         if (r_.probed && qp_.state != IBV_QPS_ERR) {
             // Nothing behind the probe has arrived, and what was sent before it would have.
             if (psn == r_.probe_psn && r_.una == psn + 1 && r_.outstanding())
@@ -42,7 +42,7 @@ void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
         ++core_.counters[Counter::kDropResponse];
         return;
     }
-    if (!acknowledge(psn)) note_answer();
+    if (!acknowledge(psn)) on_valid_response();
     if (qp_.state == IBV_QPS_ERR) return;
     const bool here = r_.una == psn;  // false: a response before it is missing
     if (kind == 1 && here) {
@@ -102,7 +102,7 @@ void RcRequesterLogic<S, P>::drop_response(Psn psn) {
     ++core_.counters[Counter::kDropResponse];
     if (r_.outstanding()) {  // the answer to what was asked for twice, say: the peer is not silent
         r_.probe_deadline = core_.now_ns + probe_ns();
-        note_answer();
+        on_valid_response();
     }
     const bool later = psn > r_.una && psn < r_.max_psn;
     if (later && any_begun() && oldest().awaits_response() && !rewound_here()) rewind(Counter::kResentInferred);
@@ -122,22 +122,23 @@ void RcRequesterLogic<S, P>::take_response(bool last) {
 }
 
 template <class S, class P>
-InPlace RcRequesterLogic<S, P>::receive_in_place(const wire::ParsedFrame& frame) {
+DirectPlacement RcRequesterLogic<S, P>::receive_in_place(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
-    if (psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return InPlace::kOther;
+    if (psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return DirectPlacement::kNotEligible;
     SendWqe& wqe = oldest();
     const auto packet = static_cast<uint32_t>(psn - Psn(wqe.first_psn));
-    if (!wqe.is_read() || !part_at(wqe, packet, psn).is(wire::Op::kReadResponseMiddle)) return InPlace::kOther;
+    if (!wqe.is_read() || !part_at(wqe, packet, psn).is(wire::Op::kReadResponseMiddle))
+        return DirectPlacement::kNotEligible;
     wire::VerifyingReader payload(frame);
     if (core_.scatter(wqe.sges(), wqe.num_sge, packet * qp_.mtu, payload, qp_.mtu, qp_.pd) != IBV_WC_SUCCESS) {
-        return InPlace::kOther;
+        return DirectPlacement::kNotEligible;
     }
-    if (!payload.intact()) return InPlace::kDamaged;
+    if (!payload.icrc_matches()) return DirectPlacement::kBadIcrc;
     ++r_.una;
     ++core_.counters[Counter::kPsnsAcknowledged];
     if (r_.una > r_.next_psn) resume_at_una();
     progress(1);
-    return InPlace::kTaken;
+    return DirectPlacement::kPlaced;
 }
 
 // Packet number `packet` of the READ `wqe`. Its data is asked for in parts (design note 2); and once more, from where

@@ -34,7 +34,7 @@ uint32_t RcRequesterLogic<S, P>::transmit(uint32_t budget) {
             if (what == Begin::kDone) continue;
         } else if (wqe.is_read()) {
             if (read_waits(wqe)) break;  // each part counts
-        } else if (const uint32_t middles = emit_middles(wqe, budget - packets); middles != 0) {
+        } else if (const uint32_t middles = emit_middle_packets(wqe, budget - packets); middles != 0) {
             packets += middles;
             continue;
         }
@@ -92,15 +92,16 @@ bool RcRequesterLogic<S, P>::needs_ack_req(const SendWqe& wqe, bool last) {
 // Packets from the middle of a SEND or WRITE: what is the same for all is looked up once. Returns how many; 0: the next
 // one is the last, or to be looked at alone.
 template <class S, class P>
-uint32_t RcRequesterLogic<S, P>::emit_middles(SendWqe& wqe, uint32_t budget) {
+uint32_t RcRequesterLogic<S, P>::emit_middle_packets(SendWqe& wqe, uint32_t budget) {
     uint32_t count = std::min(budget, wqe.packets - 1 - p_.next_packet);
     count = std::min(count, r_.window_packets - static_cast<uint32_t>(r_.next_psn - r_.una));
     if (r_.next_psn < r_.max_psn) count = std::min(count, static_cast<uint32_t>(r_.max_psn - r_.next_psn));
     if (count == 0 || wqe.num_sge > 1 || congestion_.limited()) return 0;
-    count = core_.send_middles(qp_, P::kService, wqe, p_.next_packet, r_.next_psn, count, [&](wire::Headers& next) {
-        next.bth.ack_req = ack_req_for_window(Psn(next.bth.psn));
-        r_.since_ack_req = next.bth.ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
-    });
+    count =
+        core_.send_middle_packets(qp_, P::kService, wqe, p_.next_packet, r_.next_psn, count, [&](wire::Headers& next) {
+            next.bth.ack_req = ack_req_for_window(Psn(next.bth.psn));
+            r_.since_ack_req = next.bth.ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
+        });
     if (count == 0) return 0;
     p_.next_packet += count;
     sent(r_.next_psn, count, count);
@@ -121,8 +122,8 @@ uint32_t RcRequesterLogic<S, P>::emit_burst(uint32_t end, uint32_t budget) {
     const uint32_t posted = limit(), interval = core_.config.ack_interval_packets;
     uint32_t index = p_.next_wqe, since = r_.since_ack_req;
     const uint32_t most = std::min({end - index, budget, window_ends - index});
-    const uint32_t count =
-        core_.send_run(RunOf::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
+    const uint32_t count = core_.send_burst(
+        BurstKind::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
             SendWqe& wqe = qp_.sq.at(index);
             const void* const data = burst.data(wqe);
             if (data == nullptr) return nullptr;
@@ -239,7 +240,7 @@ void RcRequesterLogic<S, P>::recover(uint32_t packets) {
             p_.next_packet += packets;
         sent(r_.next_psn, packets, packets);
     }
-    if (core_.expiring) rewind(Counter::kResentEarly);  // as if the probe had not been readable
+    if (core_.in_timeout) rewind(Counter::kResentEarly);  // as if the probe had not been readable
     core_.deadlines.schedule(qp_, next_deadline());
 }
 

@@ -29,7 +29,7 @@ class RcResponderLogic {
         : core_(core), qp_(qp), s_(rc.responder), congestion_(rc.congestion.rate), executor_(core, qp) {}
 
     // Of the path MTU, and `op` of a SEND or WRITE.
-    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame, wire::Op op);
+    [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame, wire::Op op);
     [[gnu::always_inline]] inline void receive(const wire::ParsedFrame& frame);
     bool has_jobs() const { return !s_.jobs.empty(); }
     // Whether there is an answer that need not wait.
@@ -83,29 +83,31 @@ class RcResponderLogic {
 };
 
 template <class S, class P>
-InPlace RcResponderLogic<S, P>::receive_in_place(const wire::ParsedFrame& frame, wire::Op op) {
+DirectPlacement RcResponderLogic<S, P>::receive_in_place(const wire::ParsedFrame& frame, wire::Op op) {
     const wire::Bth& bth = frame.headers.bth;
-    if (Psn(bth.psn) != s_.epsn) return InPlace::kOther;
+    if (Psn(bth.psn) != s_.epsn) return DirectPlacement::kNotEligible;
     wire::VerifyingReader payload(frame);
     MessageInProgress& m = s_.message;
     if (op == wire::Op::kWriteMiddle) {
-        if (m.kind != MessageInProgress::Kind::kWrite || m.write_length - m.offset <= qp_.mtu) return InPlace::kOther;
+        if (m.kind != MessageInProgress::Kind::kWrite || m.write_length - m.offset <= qp_.mtu)
+            return DirectPlacement::kNotEligible;
         uint8_t* target = executor_.write_target(m.write_rkey, m.write_va + m.offset, qp_.mtu);
-        if (target == nullptr) return InPlace::kOther;
+        if (target == nullptr) return DirectPlacement::kNotEligible;
         payload.read(target, qp_.mtu);
     } else {
         const ReceiveSlot& slot = qp_.slot;
-        if (m.kind != MessageInProgress::Kind::kSend || slot.wqe.length - m.offset < qp_.mtu) return InPlace::kOther;
+        if (m.kind != MessageInProgress::Kind::kSend || slot.wqe.length - m.offset < qp_.mtu)
+            return DirectPlacement::kNotEligible;
         if (core_.scatter(slot.sges.get(), slot.wqe.num_sge, m.offset, payload, qp_.mtu, qp_.recv_pd) !=
             IBV_WC_SUCCESS) {
-            return InPlace::kOther;
+            return DirectPlacement::kNotEligible;
         }
     }
-    if (!payload.intact()) return InPlace::kDamaged;
+    if (!payload.icrc_matches()) return DirectPlacement::kBadIcrc;
     m.offset += qp_.mtu;
     forget_nak();
     go_on(Psn(bth.psn), bth.ack_req);
-    return InPlace::kTaken;
+    return DirectPlacement::kPlaced;
 }
 
 template <class S, class P>
@@ -389,8 +391,8 @@ uint32_t RcResponderLogic<S, P>::send_read_middles(RcJob& job, uint32_t budget) 
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = job.next.value();
-    const uint32_t packets = core_.send_run(RunOf::kAnswers, qp_.path, h, qp_.mtu, most,
-                                            [&](wire::Headers&) { return std::exchange(at, at + qp_.mtu); });
+    const uint32_t packets = core_.send_burst(BurstKind::kAnswers, qp_.path, h, qp_.mtu, most,
+                                              [&](wire::Headers&) { return std::exchange(at, at + qp_.mtu); });
     job.sent += packets * qp_.mtu;
     job.next = job.next + packets;
     return packets;

@@ -17,8 +17,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "transport/queue_pair.h"
 #include "base/spin_lock.h"
+#include "transport/queue_pair.h"
 
 namespace rove::transport {
 

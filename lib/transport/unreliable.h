@@ -78,8 +78,8 @@ class UnreliableRequesterLogic {
             Dcqcn& rate = s_.congestion.rate;
             const uint32_t middles = std::min(budget, wqe.packets - 1 - p_.next_packet);
             if (p_.next_packet != 0 && middles != 0 && wqe.num_sge <= 1 && !rate.limited()) {
-                const uint32_t sent = core_.send_middles(qp_, wire::Service::kUc, wqe, p_.next_packet, s_.next_psn,
-                                                         middles, [](wire::Headers&) {});
+                const uint32_t sent = core_.send_middle_packets(qp_, wire::Service::kUc, wqe, p_.next_packet,
+                                                                s_.next_psn, middles, [](wire::Headers&) {});
                 if (sent != 0) return advance(sent);
             }
             const uint32_t bytes = core_.send_packet(qp_, wire::Service::kUc, wqe, p_.next_packet, s_.next_psn, false);

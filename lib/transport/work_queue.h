@@ -10,9 +10,9 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/spin_lock.h"
 #include "transport/extended_verbs.h"
 #include "transport/owner.h"
-#include "base/spin_lock.h"
 
 namespace rove::transport {
 

@@ -107,7 +107,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
 int resize_cq(ibv_cq* handle, int entries) {
     Cq& cq = from(handle);
     if (entries <= 0 || entries > kMaxCqe) return EINVAL;
-    cq.runtime->make_round();  // what was posted may wait for the next one, and its completions count
+    cq.runtime->run_one_round();  // what was posted may wait for the next one, and its completions count
     const std::lock_guard guard(cq.lock);
     const int error = cq.queue.resize(cq.runtime->grace_period(), static_cast<uint32_t>(entries));
     if (error != 0) return error;

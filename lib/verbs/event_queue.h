@@ -54,7 +54,7 @@ class EventQueue {
 
     // Instead of the waiting events that `replaces(event)` names: for what happens however long nobody reads.
     template <class Predicate>
-    void push_instead(const Event& event, Predicate replaces) {
+    void push_coalesced(const Event& event, Predicate replaces) {
         std::lock_guard guard(mutex_);
         remove(replaces);
         add(event);

@@ -113,7 +113,7 @@ int resolve(const Qp& qp, const ibv_qp_attr& merged, transport::Path& path) {
 }  // namespace
 
 int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int given_mask) {
-    Qp& qp = real(handle);
+    Qp& qp = underlying_qp(handle);
     transport::QueuePair& t = qp.transport;
     const int mask = without_ignored(t.type, given_mask);
     datapath::Worker& worker = qp.runtime->worker_of(t);

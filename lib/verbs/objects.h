@@ -17,15 +17,15 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/spin_lock.h"
 #include "runtime/runtime.h"
 #include "transport/completion_queue.h"
 #include "transport/memory.h"
 #include "transport/queue_pair.h"
-#include "base/spin_lock.h"
 #include "transport/work_queue.h"
-#include "verbs/agreed_peers.h"
+#include "verbs/cm_negotiated_modes.h"
 #include "verbs/event_queue.h"
-#include "verbs/object_count.h"
+#include "verbs/object_quota.h"
 #include "verbs/send_rules.h"
 #include "verbs/verbs.h"
 #include "verbs/wall_clock.h"
@@ -45,14 +45,14 @@ struct Device : ibv_device {
     std::array<void*, 16> libibverbs_fields{};
     Provider* provider = nullptr;
     const datapath::DeviceConfig* config = nullptr;
-    ObjectCount pds{kMaxPds};
+    ObjectQuota pds{kMaxPds};
     __be64 guid = 0;  // EUI-64 of the MAC; zero until the datapath runs if the driver must be asked for it
     // Once the datapath runs:
     datapath::RdmaInterface* interface = nullptr;
     datapath::Runtime* runtime = nullptr;
     const uint32_t max_qps;  // its share of the numbers that all devices of the process have together
-    ObjectCount qps{max_qps}, cqs{kMaxCqs}, srqs{kMaxSrqs}, ahs{kMaxAhs};
-    AgreedPeers agreed_peers;
+    ObjectQuota qps{max_qps}, cqs{kMaxCqs}, srqs{kMaxSrqs}, ahs{kMaxAhs};
+    CmNegotiatedModes agreed_peers;
     std::mutex xrc_mutex;
     std::vector<std::weak_ptr<XrcDomain>> xrc_domains;  // that files stand for; under the mutex
 };
@@ -92,7 +92,7 @@ struct Td : ibv_td {
 
 // A protection domain, or a parent domain: a protection domain under another name, with a thread domain perhaps.
 struct Pd : ibv_pd {
-    ObjectCount::Place place;
+    ObjectQuota::Ticket place;
     Pd* protection = this;        // the protection domain itself
     Td* thread_domain = nullptr;  // of a parent domain, or null
     std::atomic<uint32_t> references{
@@ -113,12 +113,12 @@ struct Mr : ibv_mr {
 };
 
 struct Cq : ibv_cq_ex, transport::Owner {
-    ObjectCount::Place place;
+    ObjectQuota::Ticket place;
     transport::CompletionQueue queue;
     datapath::Runtime* runtime = nullptr;
-    SpinLock lock;             // pollers
+    SpinLock lock;                        // pollers
     std::atomic<uint32_t> busy_polls{0};  // in a row, that found something at once; a hint, so relaxed
-    SpinLock current_lock;     // from ibv_start_poll to ibv_end_poll
+    SpinLock current_lock;                // from ibv_start_poll to ibv_end_poll
     ibv_wc current{};                     // what the ibv_wc_read_* functions read
     ibv_pd* parent_domain = nullptr;      // that it was given, or null
     uint64_t current_ns = 0;              // when it was pushed, by the clock of the runtime
@@ -129,7 +129,7 @@ struct Cq : ibv_cq_ex, transport::Owner {
 };
 
 struct Srq : ibv_srq, transport::Owner {
-    ObjectCount::Place place;
+    ObjectQuota::Ticket place;
     transport::SharedRecvQueue queue;
     std::mutex control;    // modify, query
     uint32_t max_wr = 0;   // under it
@@ -140,7 +140,7 @@ struct Srq : ibv_srq, transport::Owner {
 };
 
 struct Ah : ibv_ah {
-    ObjectCount::Place place;
+    ObjectQuota::Ticket place;
     transport::Path path;
 };
 
@@ -156,7 +156,7 @@ concept HasFlush = requires(QpEx qp) {
 };
 
 struct Qp : std::conditional_t<HasFlush<ibv_qp_ex>, ibv_qp_ex, QpExWithFlush>, transport::Owner {
-    ObjectCount::Place place;
+    ObjectQuota::Ticket place;
     transport::QueuePair transport;
     Context* context = nullptr;
     datapath::Runtime* runtime = nullptr;
@@ -224,7 +224,7 @@ inline Qp& from(ibv_qp* qp) {
 }
 
 // What a handle of an XRC TGT QP stands for; the QP itself of others.
-inline Qp& real(ibv_qp* qp) {
+inline Qp& underlying_qp(ibv_qp* qp) {
     Qp& handle = from(qp);
     return handle.target != nullptr ? *handle.target : handle;
 }

@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <cstring>
 
-#include "port/port_claim.h"
+#include "port/factory/port_claim.h"
 #include "port/port_name.h"
 #include "verbs/channel_files.h"
-#include "verbs/inherited.h"
+#include "verbs/fork_stubs.h"
 #include "verbs/sysfs.h"
 #include "verbs/xrc.h"
 
@@ -190,7 +190,7 @@ void Provider::port_event(ibv_event_type type, const datapath::RdmaInterface& in
         if (context->interface != &interface) continue;
         // Of each kind the last one waits: a link that flaps while nobody reads must not fill the memory, and the order
         // of what is left still says how it is now.
-        context->async_events.push_instead(
+        context->async_events.push_coalesced(
             {.element = {.port_num = 1}, .event_type = type},
             [type](const ibv_async_event& waiting) { return waiting.event_type == type; });
     }

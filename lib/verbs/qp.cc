@@ -260,7 +260,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
 
 // `handle->state` is the program's: it changes when the program sets the state or asks for it, as libibverbs has it.
 int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
-    Qp& qp = real(handle);
+    Qp& qp = underlying_qp(handle);
     std::lock_guard guard(qp.control);
     datapath::Worker::Hold hold(qp.runtime->worker_of(qp.transport));
     const transport::QueuePair& t = qp.transport;

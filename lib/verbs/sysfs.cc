@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "link/address.h"
 #include "base/files.h"
+#include "link/address.h"
 #include "port/port_name.h"
 #include "verbs/objects.h"
 #include "verbs/provider.h"
@@ -61,8 +61,7 @@ Name name_of(int folder, std::string_view path) {
         return is_below(whole) ? Name{std::move(whole)} : Name{};
     }
     const bool upwards = path.starts_with("..");
-    std::string base =
-        target_of(folder == AT_FDCWD ? "/proc/self/cwd" : "/proc/self/fd/" + std::to_string(folder));
+    std::string base = target_of(folder == AT_FDCWD ? "/proc/self/cwd" : "/proc/self/fd/" + std::to_string(folder));
     if (!base.starts_with('/')) return {};
     const size_t ours = base.find(std::string("/") + kPrefix);
     if (ours != base.npos) base.erase(0, std::min(base.find('/', ours + 1), base.size()));

@@ -34,7 +34,7 @@ constexpr uint32_t pad_of(uint32_t payload_bytes) {
 }
 
 // As above, of one segment. Called last, so that frames with a small payload save no registers for it.
-[[gnu::noinline]] Built append_summed(uint8_t* out, Built frame, uint8_t* at, Segment payload) {
+[[gnu::noinline]] BuiltFrame append_summed(uint8_t* out, BuiltFrame frame, uint8_t* at, Segment payload) {
     append_summed(out + frame.l3_offset, at, {&payload, 1}, pad_of(payload.bytes));
     return {frame.bytes, 0};
 }
@@ -136,24 +136,25 @@ size_t frame_bytes(const FlowTemplate& flow, uint8_t opcode, uint32_t payload_by
 }
 
 size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload) {
-    const Built built = build_unsealed(out, flow, headers, payload);
+    const BuiltFrame built = build_unsealed(out, flow, headers, payload);
     if (built.l3_offset != 0) seal(out, built);
     return built.bytes;
 }
 
-void seal(uint8_t* frame, Built built) {
+void seal(uint8_t* frame, BuiltFrame built) {
     const size_t summed = built.bytes - kIcrcBytes - size_t{built.l3_offset};
     const uint8_t* const l3 = frame + built.l3_offset;
     store(frame + built.bytes - kIcrcBytes, icrc(l3, summed));
 }
 
-void seal(std::span<const Unsealed> frames) {
+void seal(std::span<const PendingIcrc> frames) {
     icrc_each(
         frames.size(), [&](size_t i) { return frames[i]; },
         [&](size_t i, uint32_t sum) { store(frames[i].l3 + frames[i].bytes, sum); });
 }
 
-Built build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload) {
+BuiltFrame build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers& headers,
+                          std::span<const Segment> payload) {
     const OpcodeInfo& info = opcode_info(headers.bth.opcode);
     const uint8_t l3_offset = flow.l3_offset, size = flow.size;
     const uint32_t payload_bytes = total_bytes(payload);
@@ -181,10 +182,10 @@ FrameSeries::FrameSeries(const FlowTemplate& flow, const Headers& headers, uint3
     write_start(start_.data(), flow, headers, opcode_info(headers.bth.opcode), payload_bytes);
 }
 
-Built FrameSeries::build_unsealed(uint8_t* out, const Headers& headers, const void* payload) const {
+BuiltFrame FrameSeries::build_unsealed(uint8_t* out, const Headers& headers, const void* payload) const {
     const uint32_t payload_bytes = payload_bytes_;
     const uint16_t extensions = extensions_;
-    const Built built{frame_bytes_, l3_offset_};
+    const BuiltFrame built{frame_bytes_, l3_offset_};
     uint8_t* const bth = out + size_ - kBthBytes;
     copy_start(out, start_.data(), size_);
     emit_psn(bth, headers.bth);

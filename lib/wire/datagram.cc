@@ -100,14 +100,14 @@ std::optional<uint16_t> Identifications::find(const uint8_t* l3, size_t bytes) {
 }
 
 std::optional<Outgoing> find_datagram(std::span<uint8_t> frame) {
-    if (frame.size() < kEthernetBytes + kIpv4Bytes + kUdpBytes + kLeastDatagramBytes) return std::nullopt;
+    if (frame.size() < kEthernetBytes + kIpv4Bytes + kUdpBytes + kMinDatagramBytes) return std::nullopt;
     uint8_t* const l3 = frame.data() + kEthernetBytes;
     const uint16_t type = load_be16(frame.data() + ethernet::kType);
     const bool v4 = type == kEtherTypeIpv4;
     const size_t l3_bytes = v4 ? kIpv4Bytes : kIpv6Bytes;
     if (!v4 && type != kEtherTypeIpv6) return std::nullopt;
     if ((v4 ? l3[ipv4::kProtocol] : l3[ipv6::kNextHeader]) != kProtocolUdp) return std::nullopt;
-    if (frame.size() < kEthernetBytes + l3_bytes + kUdpBytes + kLeastDatagramBytes) return std::nullopt;
+    if (frame.size() < kEthernetBytes + l3_bytes + kUdpBytes + kMinDatagramBytes) return std::nullopt;
     const uint8_t* const l4 = l3 + l3_bytes;
     if (load_be16(l4 + udp::kDstPort) != kRoceUdpPort) return std::nullopt;
     const uint8_t* const datagram = l4 + kUdpBytes;
@@ -124,7 +124,7 @@ void set_source_port(Outgoing& frame, uint16_t port) {
     const auto to_datagram = static_cast<uint32_t>(frame.datagram.data() - frame.l3);
     store_be16(frame.l3 + to_datagram - kUdpBytes + udp::kSrcPort, port);
     frame.udp_src = port;
-    const Unsealed packet[] = {{frame.l3, to_datagram + static_cast<uint32_t>(frame.datagram.size() - kIcrcBytes)}};
+    const PendingIcrc packet[] = {{frame.l3, to_datagram + static_cast<uint32_t>(frame.datagram.size() - kIcrcBytes)}};
     seal(packet);
 }
 

@@ -23,7 +23,7 @@ namespace rove::wire {
 // The most that stands in a frame, without a VLAN tag, before its datagram.
 inline constexpr size_t kMaxLowerBytes = 14 + 40 + 8;
 // BTH and ICRC.
-inline constexpr size_t kLeastDatagramBytes = 12 + 4;
+inline constexpr size_t kMinDatagramBytes = 12 + 4;
 
 // An untagged frame's datagram, and what the kernel has to be told of it.
 struct Outgoing {

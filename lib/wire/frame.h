@@ -82,20 +82,20 @@ ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out);
 
 // The Ethernet, IPv4 and UDP headers and BTH of the last frame. Kept beside the ParsedFrame that was read from it,
 // whose flow and headers nobody else writes to.
-struct KnownFlow {
+struct HeaderPrediction {
     std::array<uint64_t, 7> words{};
     bool known = false;
 };
 // As above; `*again`: the frame's flow is that of the last, but for identification and source port. What is equal to
 // the last frame's is not looked at again, and in nearly every frame of a burst that is all but the source port,
 // DestQP, AckReq and PSN: header prediction (V. Jacobson, 1990).
-ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again);
+ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, HeaderPrediction& flow, bool* again);
 
 // What of a frame can be headers, with room to spare: the rest is payload.
 inline constexpr size_t kHeadBytes = 128;
 // The same of a frame of `bytes` in memory that somebody else may write to at any time: its headers are read from
 // `head`, a copy of its first kHeadBytes. Only the payload, and a UDP checksum, is read from the frame itself.
-ParseError parse_headers(const uint8_t* head, std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow,
+ParseError parse_headers(const uint8_t* head, std::span<const uint8_t> frame, ParsedFrame& out, HeaderPrediction& flow,
                          bool* again);
 
 // Whether the ICRC is right; remembered in `frame`.
@@ -111,7 +111,7 @@ class VerifyingReader {
     explicit VerifyingReader(const ParsedFrame& frame) : frame_(frame), at_(frame.payload) {}
     void read(void* to, uint32_t bytes);
     // After the whole payload, not empty, was read: whether it is what was sent.
-    bool intact() const;
+    bool icrc_matches() const;
 
   private:
     const ParsedFrame& frame_;
@@ -149,19 +149,20 @@ size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& header
 // the payload (Zen 3: 28 ns instead of 38 at 8 bytes, 35 instead of 40 at 128, no difference at 256).
 inline constexpr uint32_t kSmallPayload = 128;
 
-struct Built {
+struct BuiltFrame {
     uint16_t bytes;
     uint8_t l3_offset;  // where seal() shall begin; 0: the ICRC is there
 };
 // As build_frame(), but a packet with a small payload is left without its ICRC. A burst of them is sealed together:
 // what one sum waits for, its own steps and the bytes just written, overlaps with the others'.
-Built build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload);
-void seal(uint8_t* frame, Built built);
-struct Unsealed {
+BuiltFrame build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers& headers,
+                          std::span<const Segment> payload);
+void seal(uint8_t* frame, BuiltFrame built);
+struct PendingIcrc {
     uint8_t* l3;     // the IP header
     uint32_t bytes;  // up to the ICRC
 };
-void seal(std::span<const Unsealed> frames);
+void seal(std::span<const PendingIcrc> frames);
 
 // Frames that are alike: of one flow, one BTH but for AckReq and PSN, and one size of payload. What they have in common
 // is written once.
@@ -169,7 +170,7 @@ class FrameSeries {
   public:
     FrameSeries(const FlowTemplate& flow, const Headers& headers, uint32_t payload_bytes);
     // As the function. Of `headers`, AckReq, PSN, VP and what follows BTH are looked at.
-    Built build_unsealed(uint8_t* out, const Headers& headers, const void* payload) const;
+    BuiltFrame build_unsealed(uint8_t* out, const Headers& headers, const void* payload) const;
 
   private:
     std::array<uint8_t, FlowTemplate::kMaxBytes + 12> start_;  // Ethernet header to BTH

@@ -6,8 +6,8 @@
 #include "wire/crc32.h"
 #include "wire/frame.h"
 #include "wire/icrc.h"
+#include "wire/in_network.h"
 #include "wire/network_headers.h"
-#include "wire/transit.h"
 #include "wire/transport_headers.h"
 
 namespace rove::wire {
@@ -151,10 +151,10 @@ void parse_flow(const uint8_t* frame, const Layers& layers, Flow& flow) {
     }
 }
 
-// The usual frame's Ethernet, IPv4 and UDP headers and BTH, as KnownFlow keeps them: in words, the last one
+// The usual frame's Ethernet, IPv4 and UDP headers and BTH, as HeaderPrediction keeps them: in words, the last one
 // overlapping.
 constexpr size_t kUsualBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes + kBthBytes;
-using UsualWords = decltype(KnownFlow::words);
+using UsualWords = decltype(HeaderPrediction::words);
 constexpr size_t word_offset(size_t i) {
     return i < kUsualBytes / 8 ? 8 * i : kUsualBytes - 8;
 }
@@ -174,14 +174,14 @@ constexpr UsualWords kOfKind{UINT64_MAX,
                              0x0000'0000'0000'00FF};  // not BTH's DestQP, AckReq and PSN
 
 // Whether the headers are the known ones, as far as `mask` says.
-bool are_same(const uint8_t* frame, const KnownFlow& flow, const UsualWords& mask) {
+bool are_same(const uint8_t* frame, const HeaderPrediction& flow, const UsualWords& mask) {
     uint64_t differ = 0;
     for (size_t i = 0; i < mask.size(); ++i)
         differ |= (load<uint64_t>(frame + word_offset(i)) ^ flow.words[i]) & mask[i];
     return differ == 0;
 }
 
-void remember(const uint8_t* frame, KnownFlow& flow) {
+void remember(const uint8_t* frame, HeaderPrediction& flow) {
     for (size_t i = 0; i < flow.words.size(); ++i) flow.words[i] = load<uint64_t>(frame + word_offset(i));
     flow.known = true;
 }
@@ -245,7 +245,7 @@ ParseError parse_transport(const Layers& layers, ptrdiff_t apart, ParsedFrame& o
 }
 
 // A frame that is not quite like the last. Of its own, so that the others need not save the registers that it uses.
-[[gnu::noinline]] ParseError parse_unlike(const Split& frame, ParsedFrame& out, KnownFlow& flow, bool* again) {
+[[gnu::noinline]] ParseError parse_unlike(const Split& frame, ParsedFrame& out, HeaderPrediction& flow, bool* again) {
     Layers layers{};
     *again =
         flow.known && frame.bytes >= kUsualBytes && are_same(frame.head, flow, kOfFlow) && find_again(frame, layers);
@@ -263,7 +263,8 @@ ParseError parse_transport(const Layers& layers, ptrdiff_t apart, ParsedFrame& o
     return error;
 }
 
-[[gnu::always_inline]] inline ParseError parse(const Split& frame, ParsedFrame& out, KnownFlow& flow, bool* again) {
+[[gnu::always_inline]] inline ParseError parse(const Split& frame, ParsedFrame& out, HeaderPrediction& flow,
+                                               bool* again) {
     if (!flow.known || frame.bytes < kUsualBytes || !are_same(frame.head, flow, kOfKind) ||
         load_be16(frame.head + kEthernetBytes + ipv4::kLength) > frame.bytes - kEthernetBytes) [[unlikely]] {
         return parse_unlike(frame, out, flow, again);
@@ -307,11 +308,11 @@ ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out) {
     return parse_transport(layers, 0, out);
 }
 
-ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again) {
+ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, HeaderPrediction& flow, bool* again) {
     return parse({frame.data(), frame.size(), 0}, out, flow, again);
 }
 
-ParseError parse_headers(const uint8_t* head, std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow,
+ParseError parse_headers(const uint8_t* head, std::span<const uint8_t> frame, ParsedFrame& out, HeaderPrediction& flow,
                          bool* again) {
     return parse({head, frame.size(), frame.data() - head}, out, flow, again);
 }
@@ -359,7 +360,7 @@ void VerifyingReader::read(void* to, uint32_t bytes) {
     at_ += bytes;
 }
 
-bool VerifyingReader::intact() const {
+bool VerifyingReader::icrc_matches() const {
     const size_t pad = frame_.headers.bth.pad_count();
     const uint32_t sum = pad == 0 ? crc_ : crc32(crc_, at_, pad);
     return sum == load<uint32_t>(at_ + pad);

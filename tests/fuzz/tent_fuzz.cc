@@ -15,8 +15,8 @@
 #include "tent/control/connection_name.h"
 #include "tent/control/frame.h"
 #include "tent/control/handshake.h"
-#include "tent/memory/memory.h"
 #include "tent/engine/segment.h"
+#include "tent/memory/memory.h"
 #include "tent/transports/rdma/connection.h"
 #include "tent/transports/tcp/tcp_server.h"
 

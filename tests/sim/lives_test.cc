@@ -24,7 +24,7 @@ namespace {
 constexpr uint64_t kLives = 150;
 constexpr uint64_t kLongest = 400'000'000'000;  // longer than any chain of timeouts
 constexpr uint8_t kUnwritten = 0xEE;
-constexpr uint32_t kMostBytes = 20'000;
+constexpr uint32_t kMaxBytes = 20'000;
 constexpr uint32_t kDepth = 16;
 
 enum class Trouble : uint8_t { kNone, kLoss, kStalls, kOutages };
@@ -148,7 +148,7 @@ class Lives {
         for (uint32_t i = 0; i < shared_.size(); ++i) {
             const transport::MultipathShared* shared = net_->host(i).engine.multipath();
             if (shared == nullptr) continue;
-            EXPECT_EQ(shared->held_now(), 0u);
+            EXPECT_EQ(shared->early_count(), 0u);
             EXPECT_EQ(shared->reorder.usage().blocks, 0u);
         }
     }
@@ -205,7 +205,7 @@ class Lives {
 
     void open_shared(SharedReceives& shared, Host& host) {
         shared.queue = &host.shared_recv_queue(kDepth, 1);
-        shared.memory.open(host, size_t{kDepth} * kMostBytes, &shared.pd);
+        shared.memory.open(host, size_t{kDepth} * kMaxBytes, &shared.pd);
         shared.queue->pd = &shared.pd;
         for (uint32_t i = 0; i < kDepth; ++i) shared.free.push_back(i);
     }
@@ -263,7 +263,7 @@ class Lives {
         for (uint64_t i = 0; i < count; ++i) {
             Message message{
                 random_.pick(IBV_WR_SEND, IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ),
-                static_cast<uint32_t>(random_.chance(0.5) ? random_.between(1, 500) : random_.below(kMostBytes) + 1),
+                static_cast<uint32_t>(random_.chance(0.5) ? random_.between(1, 500) : random_.below(kMaxBytes) + 1),
                 offset};
             offset += message.bytes;
             side.plan.push_back(message);
@@ -273,7 +273,7 @@ class Lives {
         for (size_t at = 0; at < offset; ++at)
             side.out.bytes[at] = byte_of(life.number, static_cast<uint32_t>(index), at);
         side.got.open(*side.host, offset, pd);
-        side.receives.open(*side.host, size_t{kDepth} * kMostBytes, pd);
+        side.receives.open(*side.host, size_t{kDepth} * kMaxBytes, pd);
     }
 
     // HELLO, until both ends were answered; then the connection.
@@ -339,9 +339,9 @@ class Lives {
         while (shared.queue != nullptr && !shared.free.empty() && shared.queue->ring.room() != 0) {
             const uint32_t slot = shared.free.back();
             shared.free.pop_back();
-            std::fill_n(shared.memory.bytes.begin() + slot * kMostBytes, kMostBytes, kUnwritten);
-            EXPECT_TRUE(net_->host(host).post_recv(shared.queue->ring, slot,
-                                                   {shared.memory.sge(slot * kMostBytes, kMostBytes)}));
+            std::fill_n(shared.memory.bytes.begin() + slot * kMaxBytes, kMaxBytes, kUnwritten);
+            EXPECT_TRUE(
+                net_->host(host).post_recv(shared.queue->ring, slot, {shared.memory.sge(slot * kMaxBytes, kMaxBytes)}));
         }
     }
 
@@ -366,9 +366,8 @@ class Lives {
         if (side.qp->state != IBV_QPS_RTS) return;
         while (side.options.srq == nullptr && side.receives_posted - side.received < kDepth && random_.chance(0.7)) {
             const size_t slot = side.receives_posted++ % kDepth;
-            std::fill_n(side.receives.bytes.begin() + static_cast<ptrdiff_t>(slot * kMostBytes), kMostBytes,
-                        kUnwritten);
-            EXPECT_TRUE(side.host->post_recv(*side.qp, slot, {side.receives.sge(slot * kMostBytes, kMostBytes)}));
+            std::fill_n(side.receives.bytes.begin() + static_cast<ptrdiff_t>(slot * kMaxBytes), kMaxBytes, kUnwritten);
+            EXPECT_TRUE(side.host->post_recv(*side.qp, slot, {side.receives.sge(slot * kMaxBytes, kMaxBytes)}));
         }
         while (side.posted != side.plan.size() && side.qp->sq.room() != 0 && random_.chance(0.7)) {
             const Message& message = side.plan[side.posted];
@@ -416,7 +415,7 @@ class Lives {
         if (message.opcode == IBV_WR_SEND) {
             EXPECT_EQ(wc.opcode, IBV_WC_RECV);
             const Memory& memory = side.options.srq != nullptr ? shared_[life.hosts[index]].memory : side.receives;
-            expect(memory, wc.wr_id * kMostBytes, message, life, 1 - index, message.offset);
+            expect(memory, wc.wr_id * kMaxBytes, message, life, 1 - index, message.offset);
         } else {
             EXPECT_EQ(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
         }

@@ -111,10 +111,10 @@ MUTANTS = {
         RESPONDER, "    shared_.release(mp_.held, psn);\n    return taken;",
         "    if (taken) shared_.release(mp_.held, psn);\n    return taken;"),
     "damage is not seen": (
-        RESPONDER, "    payload.read(target, qp_.mtu);\n    if (!payload.intact()) return InPlace::kDamaged;",
+        RESPONDER, "    payload.read(target, qp_.mtu);\n    if (!payload.icrc_matches()) return DirectPlacement::kBadIcrc;",
         "    payload.read(target, qp_.mtu);"),
     "damage to READ data is not seen": (
-        REQUESTER, "    if (!payload.intact()) return InPlace::kDamaged;\n    take_in_order", "    take_in_order"),
+        REQUESTER, "    if (!payload.icrc_matches()) return DirectPlacement::kBadIcrc;\n    take_in_order", "    take_in_order"),
     "rings of a grown bitmap do not join": (
         HYBRID, "            m.head = static_cast<uint16_t>(slots(m.circular));\n", ""),
 }

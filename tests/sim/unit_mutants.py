@@ -11,8 +11,8 @@ SLOW_PATH = "        if (!entry.retx) {\n            ++counters_.slow_acks"
 HYBRID, HYBRID_H, ARENA, STATIC, SLOTS = (f"lib/transport/reorder/{name}" for name in (
     "hybrid_bitmap.cc", "hybrid_bitmap.h", "arena.cc", "static_bitmap.h", "slots.h"))
 ADDRESS, NEIGHBOUR, CONFIG = "lib/link/address.cc", "lib/link/neighbour.cc", "lib/runtime/config.cc"
-DICE, PATH, IMPAIRMENT, SETTINGS = (f"lib/port/fault_injection/{name}.cc"
-                                    for name in ("dice", "path", "impairment", "settings"))
+GENERATOR, PATH, IMPAIRMENT, SETTINGS = (f"lib/port/fault_injection/{name}.cc"
+                                    for name in ("fault_generator", "path", "impairment", "settings"))
 CM, CM_RECEIVE, CM_TABLES, CM_MESSAGES = (f"lib/cm/{name}.cc" for name in ("cm", "receive", "tables", "messages"))
 
 UNIT_MUTANTS = {
@@ -79,12 +79,12 @@ UNIT_MUTANTS = {
             PATHS, "config_.sync_alpha * config_.delta", "config_.sync_alpha * config_.max_window"),
         "BX-1: other paths tell of losses": (RECOVERY, "        if (packet.vp != arrived.vp) continue;\n", ""),
         "BX-1: nothing is inferred": (
-            RECOVERY, "    if (stream.patience == kMostPatience) return;\n    const uint32_t mask",
+            RECOVERY, "    if (stream.patience == kMaxPatience) return;\n    const uint32_t mask",
             "    return;\n    const uint32_t mask"),
         "BX-1: a dead path is never noticed": (
             RECOVERY, "if (now_ns < stream.scan_ns) return;", "return;"),
         "BX-1: false alarms change nothing": (
-            RECOVERY, "    if (stream.patience != kMostPatience) ++stream.patience;\n", ""),
+            RECOVERY, "    if (stream.patience != kMaxPatience) ++stream.patience;\n", ""),
         "BX-1: each false alarm counts": (
             RECOVERY, "    if (now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;\n", ""),
         "BX-1: it is never turned on again": (
@@ -100,7 +100,7 @@ UNIT_MUTANTS = {
         "BX-11: marks halve the time, too": (NSCC, "        if (!marked) apart_ =", "        apart_ ="),
         "EU-4: a SACK that was taken back is believed": (PATHS, "packet.acked || packet.withdrawn", "packet.acked"),
         "records are not there in time": (
-            PATHS, "    if (rings_.size() < std::min(streams_, kMostRings)) add_ring();\n",
+            PATHS, "    if (rings_.size() < std::min(streams_, kMaxRings)) add_ring();\n",
             "    if (rings_.empty()) add_ring();\n"),
     },
     "tests/unit/transport/transport_reorder_test": {
@@ -145,8 +145,8 @@ UNIT_MUTANTS = {
             NEIGHBOUR, "if (known.next_hop != nullptr && !known.is_used())", "if (false)"),
     },
     "tests/unit/port/port_test": {
-        "frames are held for less": (DICE, "random_() % kMaxHoldFrames", "random_() % (kMaxHoldFrames - 1)"),
-        "a held frame is also doubled": (DICE, "    else\n        fate.duplicate", "    fate.duplicate"),
+        "frames are held for less": (GENERATOR, "random_() % kMaxHoldFrames", "random_() % (kMaxHoldFrames - 1)"),
+        "a held frame is also doubled": (GENERATOR, "    else\n        fate.duplicate", "    fate.duplicate"),
         "the device's faults are a path's": (
             IMPAIRMENT, "transit->udp_src % (paths_.size() - 1)", "transit->udp_src % paths_.size()"),
         "a round gives all that is due": (
@@ -242,7 +242,7 @@ UNIT_MUTANTS = {
             CM_TABLES, "if (!c.sidr) send(c.path, make_rej(c, RejReason::kTimeout));", ""),
         "CM: a late RTU is believed by its sender": (
             CM_RECEIVE, "    if (c->state == State::kClosed && c->mad) send(c->path, *c->mad);\n}", "}"),
-        "CM: a REJ behind an MRA is said once": (CM, "answer && c.promised ? kUnaskedRepetitions : 0;", "0;"),
+        "CM: a REJ behind an MRA is said once": (CM, "answer && c.promised ? kUnsolicitedRetransmits : 0;", "0;"),
         "CM: a rejected request is soon forgotten": (
             CM, "(config_.max_retries + 1) * timeout_ns(config_.response_timeout)",
             "timeout_ns(config_.first_timeout)"),

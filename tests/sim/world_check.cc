@@ -387,7 +387,7 @@ void World::settle_memory() {
             const transport::MultipathShared* shared = net_->host(host).engine.multipath();
             if (shared == nullptr) continue;
             const bool kept = configs_[host].reorder.kind == transport::ReorderConfig::Kind::kStatic;
-            EXPECT_TRUE(shared->held_now() == 0 || (kept && !gone)) << shared->held_now();
+            EXPECT_TRUE(shared->early_count() == 0 || (kept && !gone)) << shared->early_count();
             EXPECT_TRUE(shared->reorder.usage().blocks == 0 || (kept && !gone)) << shared->reorder.usage().blocks;
         }
     }

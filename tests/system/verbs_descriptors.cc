@@ -22,7 +22,7 @@ namespace {
 using peer::fail;
 
 constexpr unsigned kSeconds = 60;  // then it hangs
-constexpr int kMostNeeded = 400;   // descriptors
+constexpr int kMaxNeeded = 400;    // descriptors
 
 int open_files() {
     int count = 0;
@@ -42,7 +42,7 @@ void allow(rlim_t files) {
 int try_with_ever_more(const std::function<bool()>& attempt) {
     const int before = open_files(), next = fcntl(0, F_DUPFD, 0);
     close(next);
-    for (int more = 0; more < kMostNeeded; ++more) {
+    for (int more = 0; more < kMaxNeeded; ++more) {
         allow(static_cast<rlim_t>(next + more));
         const bool done = attempt();
         allow(4096);

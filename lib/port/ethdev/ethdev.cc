@@ -18,8 +18,8 @@
 #include <string_view>
 #include <utility>
 
-#include "link/address.h"
 #include "base/files.h"
+#include "link/address.h"
 #include "port/port_name.h"
 
 namespace rove::datapath {
@@ -41,7 +41,7 @@ int find_port(const DeviceConfig& config, uint16_t* port, rte_eth_dev_info* info
 // The most that a driver adds to an MTU for a frame's length: Ethernet header, two VLAN tags and FCS are 26 bytes,
 // virtio's header beside two of them 30; rounded up.
 constexpr uint32_t kDriverBytes = 36;
-constexpr uint32_t kLeastMtu = 256;
+constexpr uint32_t kMinMtu = 256;
 constexpr uint32_t kPlaceBytes = 2048;  // net_af_packet's framesz unless given, and the least that AF_XDP takes
 
 // The MTU that frames with so large a RoCE payload need: DPDK and Linux count what is behind Ethernet header and VLAN
@@ -193,7 +193,7 @@ bool EthdevPort::choose_mtu(const rte_eth_dev_info& info, DeviceConfig& config, 
     const bool tells = info.max_rx_pktlen > RTE_ETHER_MAX_LEN && std::string_view(info.driver_name) != "net_af_packet";
     const uint32_t largest = tells ? largest_mtu(info) : UINT16_MAX;
     uint32_t fits = config.mtu;
-    while (fits > kLeastMtu && needed_mtu(fits) > largest) fits /= 2;
+    while (fits > kMinMtu && needed_mtu(fits) > largest) fits /= 2;
     if (!config.mtu_given) config.mtu = fits;
     const uint32_t needed = needed_mtu(config.mtu);
     if (needed > largest) {
@@ -201,7 +201,7 @@ bool EthdevPort::choose_mtu(const rte_eth_dev_info& info, DeviceConfig& config, 
                  ", whose frames need an Ethernet MTU of " + std::to_string(needed) + " bytes; the port has at most " +
                  std::to_string(largest) + ", allowed: ";
         *error += needed_mtu(fits) <= largest ? "mtu = " + std::to_string(fits) + ", or less"
-                                              : "a port of " + std::to_string(needed_mtu(kLeastMtu)) + " or more";
+                                              : "a port of " + std::to_string(needed_mtu(kMinMtu)) + " or more";
         return false;
     }
     if (tells) *mtu = std::min(largest, std::max(needed, uint32_t{RTE_ETHER_MTU}));
@@ -276,7 +276,7 @@ void EthdevPort::restart() {
 uint32_t EthdevPort::path_mtu() const {
     const std::optional<uint32_t> mtu = interface_.mtu();
     if (!mtu) return Port::path_mtu();
-    return std::max(std::bit_floor(*mtu - std::min(*mtu, needed_mtu(0))), kLeastMtu);
+    return std::max(std::bit_floor(*mtu - std::min(*mtu, needed_mtu(0))), kMinMtu);
 }
 
 std::unique_ptr<RxQueue> EthdevPort::make_rx_queue(uint16_t queue) {

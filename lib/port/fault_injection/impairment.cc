@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "wire/transit.h"
+#include "wire/in_network.h"
 
 namespace rove::datapath {
 
-Impairment::Impairment(const ImpairConfig& config, Shelf& shelf, rte_mempool* pool) {
+Impairment::Impairment(const ImpairConfig& config, DelayedFramePool& shelf, rte_mempool* pool) {
     // Each path has its own chance: what happens on one does not depend on what the others carry.
     for (const PathSettings& path : config.paths)
         paths_.emplace_back(path, config.seed + paths_.size() + 1, shelf, pool);

@@ -19,7 +19,7 @@ class Impairment {
   public:
     static constexpr size_t kBurst = 64;  // frames that waited, a round: what a port gives at once, all doubled
 
-    Impairment(const ImpairConfig& config, Shelf& shelf, rte_mempool* pool);
+    Impairment(const ImpairConfig& config, DelayedFramePool& shelf, rte_mempool* pool);
 
     // A round: what waited long enough, the earliest first, then what need not wait of `arrived`. Valid until the next
     // call.

@@ -2,11 +2,11 @@
 // The way of a frame through a path.
 #include "port/fault_injection/path.h"
 
-#include "wire/transit.h"
+#include "wire/in_network.h"
 
 namespace rove::datapath {
 
-ImpairedPath::ImpairedPath(const PathSettings& settings, uint64_t seed, Shelf& shelf, rte_mempool* pool)
+ImpairedPath::ImpairedPath(const PathSettings& settings, uint64_t seed, DelayedFramePool& shelf, rte_mempool* pool)
     : settings_(settings), dice_(seed), shelf_(shelf), pool_(pool) {
     dice_.set(settings);
 }
@@ -22,7 +22,7 @@ void ImpairedPath::arrive(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf*
     ++counters_[ImpairCounter::kFrames];
     counters_[ImpairCounter::kBytes] += mbuf->pkt_len;
     if (settings_.down) return drop(mbuf, ImpairCounter::kDown);
-    const Fate fate = dice_.next(mbuf->data_len);
+    const FaultDecision fate = dice_.next(mbuf->data_len);
     if (fate.lose) return drop(mbuf, ImpairCounter::kLost);
     if (fate.mark) mark(mbuf);
     if (fate.flip_bit >= 0) {
@@ -57,7 +57,7 @@ void ImpairedPath::forward(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf
     }
     const bool busy = !queue_.empty() || busy_until_ns_ > now_ns;
     if (busy && queue_.size() >= settings_.queue_packets) return drop(mbuf, ImpairCounter::kQueueFull);
-    Shelf::Frame* const frame = shelf_.take();
+    DelayedFramePool::Frame* const frame = shelf_.take();
     if (frame == nullptr) return drop(mbuf, ImpairCounter::kShelfFull);
     frame->mbuf = mbuf;
     ++counters_[ImpairCounter::kDelayed];
@@ -66,7 +66,7 @@ void ImpairedPath::forward(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf
     queue_.push(*frame);
 }
 
-void ImpairedPath::depart(Shelf::Frame& frame, uint64_t start_ns) {
+void ImpairedPath::depart(DelayedFramePool::Frame& frame, uint64_t start_ns) {
     busy_until_ns_ = start_ns;
     if (settings_.rate_mbps != 0) {  // 1 Mb/s is 1 millibit a nanosecond
         unsent_millibits_ += frame.mbuf->pkt_len * uint64_t{8000};
@@ -83,7 +83,7 @@ void ImpairedPath::advance(uint64_t now_ns) {
 }
 
 rte_mbuf* ImpairedPath::take(uint64_t now_ns) {
-    Shelf::Frame& frame = wire_.pop();
+    DelayedFramePool::Frame& frame = wire_.pop();
     shelf_.give_back(frame);
     advance(now_ns);
     return frame.mbuf;
@@ -103,9 +103,9 @@ void ImpairedPath::mark(rte_mbuf* mbuf) {
 }
 
 void ImpairedPath::cut() {
-    for (Shelf::List* list : {&wire_, &queue_}) {
+    for (DelayedFramePool::List* list : {&wire_, &queue_}) {
         while (!list->empty()) {
-            Shelf::Frame& frame = list->pop();
+            DelayedFramePool::Frame& frame = list->pop();
             shelf_.give_back(frame);
             drop(frame.mbuf, ImpairCounter::kDown);
         }

@@ -9,16 +9,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "port/counters.h"
-#include "port/fault_injection/dice.h"
+#include "port/fault_injection/counters.h"
+#include "port/fault_injection/delayed_frame_pool.h"
+#include "port/fault_injection/fault_generator.h"
 #include "port/fault_injection/settings.h"
-#include "port/fault_injection/shelf.h"
 
 namespace rove::datapath {
 
 class ImpairedPath {
   public:
-    ImpairedPath(const PathSettings& settings, uint64_t seed, Shelf& shelf, rte_mempool* pool);
+    ImpairedPath(const PathSettings& settings, uint64_t seed, DelayedFramePool& shelf, rte_mempool* pool);
     ~ImpairedPath() { cut(); }
     ImpairedPath(const ImpairedPath&) = delete;
     ImpairedPath& operator=(const ImpairedPath&) = delete;
@@ -36,27 +36,28 @@ class ImpairedPath {
     rte_mbuf* take(uint64_t now_ns);
 
   private:
-    struct Held {
+    struct WorkerQuiesced {
         rte_mbuf* mbuf;
         uint32_t frames_left;
     };
     void forward(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf*>& out);
-    void depart(Shelf::Frame& frame, uint64_t start_ns);
+    void depart(DelayedFramePool::Frame& frame, uint64_t start_ns);
     void advance(uint64_t now_ns);
     void drop(rte_mbuf* mbuf, ImpairCounter reason);
     void mark(rte_mbuf* mbuf);
     void cut();
 
     PathSettings settings_;
-    FateDice dice_;
-    Shelf& shelf_;
+    FaultGenerator dice_;
+    DelayedFramePool& shelf_;
     rte_mempool* pool_;
     ImpairCounters counters_;
-    std::array<Held, FateDice::kMaxHoldFrames> held_{};  // by chance; each that comes lets those before it move on
+    std::array<WorkerQuiesced, FaultGenerator::kMaxHoldFrames>
+        held_{};  // by chance; each that comes lets those before it move on
     uint32_t held_count_ = 0;
-    Shelf::List queue_, wire_;       // empty wire: empty queue
-    uint64_t busy_until_ns_ = 0;     // the transmitter
-    uint64_t unsent_millibits_ = 0;  // what rounding busy_until_ns_ down left; under a nanosecond's worth
+    DelayedFramePool::List queue_, wire_;  // empty wire: empty queue
+    uint64_t busy_until_ns_ = 0;           // the transmitter
+    uint64_t unsent_millibits_ = 0;        // what rounding busy_until_ns_ down left; under a nanosecond's worth
 };
 
 }  // namespace rove::datapath

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "port/counters.h"
-#include "port/fault_injection/shelf.h"
+#include "port/fault_injection/counters.h"
+#include "port/fault_injection/delayed_frame_pool.h"
 
 namespace rove::datapath {
 
@@ -35,8 +35,8 @@ struct PathSettings {
         visitor.probability("mark", self.mark);
         visitor.uint("delay_us", self.delay_us, 0, 1'000'000);
         visitor.uint("rate_mbps", self.rate_mbps, 0, 1'000'000);
-        visitor.uint("queue_packets", self.queue_packets, 1, Shelf::kFrames);
-        visitor.uint("ecn_threshold_packets", self.ecn_threshold_packets, 0, Shelf::kFrames);
+        visitor.uint("queue_packets", self.queue_packets, 1, DelayedFramePool::kFrames);
+        visitor.uint("ecn_threshold_packets", self.ecn_threshold_packets, 0, DelayedFramePool::kFrames);
         visitor.boolean("down", self.down);
     }
 };

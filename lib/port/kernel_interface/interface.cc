@@ -12,9 +12,9 @@
 #include <cstring>
 #include <utility>
 
-#include "port/port_name.h"
 #include "base/text.h"
 #include "port/kernel_interface/xdp_queue.h"
+#include "port/port_name.h"
 
 namespace rove::datapath {
 
@@ -22,7 +22,7 @@ namespace {
 
 // Places for frames that come while the worker is elsewhere, of all queues together: 16 MiB. A queue has room for a few
 // windows of packets.
-constexpr uint32_t kChunks = 4096, kFewestChunks = 512, kMostQueues = 64;
+constexpr uint32_t kChunks = 4096, kFewestChunks = 512, kMaxQueues = 64;
 constexpr auto kAskAgain = std::chrono::milliseconds(50);
 constexpr auto kProbeAgain = std::chrono::milliseconds(100);  // the kernel waits a second for an answer
 // Of a packet with a whole path MTU of payload, so without pad, what comes before and after it counts against the
@@ -53,7 +53,7 @@ void write_address(const wire::Gid& address, sockaddr_storage& to) {
 }  // namespace
 
 bool InterfacePort::open(DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error) {
-    name_ = place_of(config.port);
+    name_ = port_argument(config.port);
     const auto refuse = [&](const std::string& why) {
         *error = "port '" + config.port + "': " + why;
         return false;
@@ -92,7 +92,7 @@ bool InterfacePort::open(DeviceConfig& config, const std::vector<rte_mempool*>& 
         program_.reset();
         if (!one_queue)
             std::fprintf(stderr, "rove: %s: through AF_PACKET, not AF_XDP: %s\n", name_.c_str(), why.c_str());
-        if (auto queue = PacketQueue::open(name_, kernel_->index(), kinds, pools[0], poller_, &failure);
+        if (auto queue = PacketQueue::open(name_, kernel_->index(), kinds, pools[0], event_loop_, &failure);
             queue != nullptr) {
             failure = queue->begin();
             opened_.push_back(std::move(queue));
@@ -100,7 +100,8 @@ bool InterfacePort::open(DeviceConfig& config, const std::vector<rte_mempool*>& 
     } else {
         xdp_queues_ = static_cast<uint32_t>(opened_.size());
         rte_mempool* const pool = pools[opened_.size() % pools.size()];
-        if (auto queue = PacketQueue::open(name_, kernel_->index(), kinds, pool, poller_, &failure); queue != nullptr) {
+        if (auto queue = PacketQueue::open(name_, kernel_->index(), kinds, pool, event_loop_, &failure);
+            queue != nullptr) {
             other_queues_ = queue.get();
             opened_.push_back(std::move(queue));
         }
@@ -166,7 +167,7 @@ void InterfacePort::take_frames_to(const std::vector<Subnet>& addresses) {
 }
 
 bool InterfacePort::open_xdp(uint32_t frame_bytes, const std::vector<rte_mempool*>& pools, std::string* error) {
-    const uint32_t most = std::min(interface_.rx_queues(), kMostQueues);
+    const uint32_t most = std::min(interface_.rx_queues(), kMaxQueues);
     program_ = XdpProgram::load(most, error);
     if (program_ == nullptr || !program_->attach(kernel_->index(), error)) return false;
     for (uint32_t queue = 0; queue < most; ++queue) {
@@ -178,7 +179,7 @@ bool InterfacePort::open_xdp(uint32_t frame_bytes, const std::vector<rte_mempool
             .pool = pools[queue % pools.size()],
         };
         int failure = 0;
-        auto opened = XdpQueue::open(settings, poller_, &failure);
+        auto opened = XdpQueue::open(settings, event_loop_, &failure);
         if (opened == nullptr || !program_->lead(queue, opened->file())) {
             *error = failure == EINVAL ? "the kernel's AF_XDP has no frames of " + std::to_string(frame_bytes) +
                                              " bytes; a path MTU of 2048 fits"
@@ -191,7 +192,7 @@ bool InterfacePort::open_xdp(uint32_t frame_bytes, const std::vector<rte_mempool
 }
 
 void InterfacePort::start() {
-    poller_.add(kernel_->changes(), [this] { take_changes(); });
+    event_loop_.add(kernel_->changes(), [this] { take_changes(); });
     started_ = true;
     poll_link();
 }
@@ -206,7 +207,7 @@ bool InterfacePort::is_up() {
 void InterfacePort::close() {
     hold(true);
     started_ = false;
-    poller_.remove(kernel_->changes());
+    event_loop_.remove(kernel_->changes());
     if (program_ != nullptr) program_->detach();  // what comes from now on is the kernel's
 }
 
@@ -235,7 +236,7 @@ void InterfacePort::take_changes() {
     if (changes.link || changes.addresses || changes.incomplete) user_.ports_changed();
 }
 
-std::optional<Port::Way> InterfacePort::find(const wire::Gid& destination, int timeout_ms) {
+std::optional<Port::ResolvedNextHop> InterfacePort::find(const wire::Gid& destination, int timeout_ms) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
     const auto hop = kernel_->next_hop(destination);
     if (!hop) return Port::find(destination, timeout_ms);
@@ -246,7 +247,7 @@ std::optional<Port::Way> InterfacePort::find(const wire::Gid& destination, int t
             std::shared_ptr<transport::NextHop>& next_hop = next_hops_[*hop];
             if (next_hop == nullptr) next_hop = std::make_shared<transport::NextHop>(*mac);
             next_hop->set(*mac);
-            return Way{id(), next_hop};
+            return ResolvedNextHop{id(), next_hop};
         }
         const auto now = std::chrono::steady_clock::now();
         if (now >= until) return Port::find(destination, timeout_ms);

@@ -20,19 +20,19 @@
 
 #include "port/device_config.h"
 #include "port/kernel_interface/kernel_interface.h"
-#include "port/kernel_queue.h"
-#include "port/mesh/link_port.h"
+#include "port/kernel_interface/kernel_queue.h"
 #include "port/kernel_interface/packet_queue.h"
-#include "port/port.h"
 #include "port/kernel_interface/rtnetlink.h"
 #include "port/kernel_interface/xdp_program.h"
+#include "port/memif/link_port.h"
+#include "port/port.h"
 
 namespace rove::datapath {
 
 class InterfacePort final : public Port {
   public:
     InterfacePort(uint16_t id, const LinkPort::Environment& environment)
-        : Port(id), poller_(environment.poller), user_(environment.user), for_bridge_(environment.for_bridge) {}
+        : Port(id), event_loop_(environment.poller), user_(environment.user), for_bridge_(environment.for_bridge) {}
     // Fills in the addresses of `config`, and lowers its MTU to what the interface carries. Each queue is of the worker
     // whose pool it is. False, and says why in `*error`.
     bool open(DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error);
@@ -46,13 +46,13 @@ class InterfacePort final : public Port {
     void close() override;
     bool wants_restart(bool) const override { return !started_ && !is_held(); }
     void restart() override { start(); }
-    bool wants_care() const override { return false; }
+    bool needs_polling() const override { return false; }
     void after_fork_in_child() override;
 
     uint32_t path_mtu() const override { return path_mtu_.load(std::memory_order_relaxed); }
     bool has_kernel_stack() const override { return !for_bridge_; }
-    bool finds_neighbours() const override { return !for_bridge_; }
-    std::optional<Way> find(const wire::Gid& destination, int timeout_ms) override;
+    bool resolves_neighbours() const override { return !for_bridge_; }
+    std::optional<ResolvedNextHop> find(const wire::Gid& destination, int timeout_ms) override;
     void suspect(const wire::Gid& destination) override;
     std::optional<std::vector<Subnet>> take_addresses() override;
     int join(const wire::Gid& group) override;
@@ -70,8 +70,8 @@ class InterfacePort final : public Port {
     void take_changes();
     void serve_other_queues();
 
-    Poller& poller_;
-    LinkUser& user_;
+    EventLoop& event_loop_;
+    LinkObserver& user_;
     const bool for_bridge_;
     std::string name_;
     std::optional<Rtnetlink> kernel_;

@@ -19,7 +19,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "port/udp/udp_sockets.h"
+#include "port/kernel_interface/udp_sockets.h"
 #include "wire/byte_order.h"
 #include "wire/headers.h"
 
@@ -105,7 +105,7 @@ int bind_to(int file, unsigned interface, uint16_t protocol) {
 // Who else would answer that nobody is there: the kernel, for want of a listener. This one is never read, and gets
 // nothing. It takes trains: else the kernel would cut them for it, and a NIC's driver makes none for nobody. (If
 // somebody listens already, he will do.)
-FileDescriptor listen_to_nothing(int family, const std::string& interface) {
+FileDescriptor open_sink_socket(int family, const std::string& interface) {
     FileDescriptor file(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!file.is_open() || attach_filter(file.get(), kNothing) != 0) return {};
     setsockopt(file.get(), SOL_SOCKET, SO_BINDTODEVICE, interface.data(), static_cast<socklen_t>(interface.size()));
@@ -138,7 +138,7 @@ size_t lower_bytes(const uint8_t* head) {
 }  // namespace
 
 std::unique_ptr<PacketQueue> PacketQueue::open(const std::string& interface, unsigned index, PacketKinds kinds,
-                                               rte_mempool* pool, Poller& poller, int* error) {
+                                               rte_mempool* pool, EventLoop& poller, int* error) {
     FileDescriptor file(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));  // nothing comes before it is bound
     if (!file.is_open()) {
         *error = errno;
@@ -149,12 +149,12 @@ std::unique_ptr<PacketQueue> PacketQueue::open(const std::string& interface, uns
     return *error == 0 ? std::move(queue) : nullptr;
 }
 
-PacketQueue::PacketQueue(FileDescriptor file, unsigned index, Poller& poller, rte_mempool* pool)
+PacketQueue::PacketQueue(FileDescriptor file, unsigned index, EventLoop& poller, rte_mempool* pool)
     : KernelQueue(std::move(file), poller, false), index_(index), trains_(pool, counts_) {}
 
 // 0, or errno.
 int PacketQueue::prepare(const std::string& interface, PacketKinds kinds) {
-    for (const int family : {AF_INET, AF_INET6}) listeners_.push_back(listen_to_nothing(family, interface));
+    for (const int family : {AF_INET, AF_INET6}) listeners_.push_back(open_sink_socket(family, interface));
     if (const int error = set(file(), PACKET_IGNORE_OUTGOING, int{1}); error != 0) return error;
     if (const int error = set(file(), PACKET_VNET_HDR, int{1}); error != 0) return error;
     if (const int error = attach_filter(file(), filter(kinds)); error != 0) return error;
@@ -239,7 +239,7 @@ void PacketSender::send(std::span<Train> trains) {
 }
 
 void PacketSender::write(const Train& train, size_t message) {
-    Front& front = fronts_[message];
+    QueueFront& front = fronts_[message];
     const size_t lower = train.lower_bytes();
     front.told = {.header_bytes = static_cast<uint16_t>(lower)};
     std::memcpy(front.headers.data(), train.first.l3 - kIp, lower);

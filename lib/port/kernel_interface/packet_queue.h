@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "port/kernel_queue.h"
-#include "port/segmentation/trains.h"
+#include "port/kernel_interface/kernel_queue.h"
+#include "port/segmentation/segmentation.h"
 
 namespace rove::datapath {
 
@@ -28,7 +28,7 @@ class PacketQueue final : public KernelQueue {
   public:
     // Returns null if the kernel gives us no such socket: `*error` has errno. Nothing comes before begin().
     static std::unique_ptr<PacketQueue> open(const std::string& interface, unsigned index, PacketKinds kinds,
-                                             rte_mempool* pool, Poller& poller, int* error);
+                                             rte_mempool* pool, EventLoop& poller, int* error);
     // Returns 0 or errno. Any thread; again does nothing.
     int begin();
 
@@ -36,14 +36,14 @@ class PacketQueue final : public KernelQueue {
     uint64_t missed() override;
 
   private:
-    PacketQueue(FileDescriptor file, unsigned index, Poller& poller, rte_mempool* pool);
+    PacketQueue(FileDescriptor file, unsigned index, EventLoop& poller, rte_mempool* pool);
     int prepare(const std::string& interface, PacketKinds kinds);
     bool has_frames() const override { return trains_.has_frames(); }
     void take(size_t message);
 
     const unsigned index_;            // of the interface
     std::atomic<bool> begun_{false};  // relaxed: what is read late waits in the kernel meanwhile
-    TrainReceiver trains_;
+    GroReceiver trains_;
     size_t front_ = 0;  // bytes, that stood before the last message's datagrams
     std::vector<FileDescriptor> listeners_;
     std::atomic<uint64_t> missed_{0};
@@ -60,7 +60,7 @@ struct [[gnu::packed]] TrainHeader {
 static_assert(sizeof(TrainHeader) == 10);
 
 // Through the queueing disciplines: past them, the kernel drops a train that it has to cut for the driver.
-class PacketSender final : public TrainSender {
+class PacketSender final : public GsoSender {
   public:
     static std::unique_ptr<PacketSender> open(const std::string& interface, unsigned index, PacketKinds kinds,
                                               int* error);
@@ -70,21 +70,21 @@ class PacketSender final : public TrainSender {
 
   private:
     PacketSender(std::string port, FileDescriptor file, PacketKinds kinds)
-        : TrainSender(std::move(port), counts_, kinds == PacketKinds::kBridge ? Others::kSent : Others::kLeft),
+        : GsoSender(std::move(port), counts_, kinds == PacketKinds::kBridge ? Others::kSent : Others::kLeft),
           file_(std::move(file)) {}
     void send(std::span<Train> trains) override;
     void write(const Train& train, size_t message);
 
     // What stands before the datagrams of a message: a word for the kernel, and headers.
-    struct Front {
+    struct QueueFront {
         TrainHeader told;
         std::array<uint8_t, wire::kMaxLowerBytes> headers;
     };
     const FileDescriptor file_;
     FrameCounts counts_;
-    std::array<Front, kMostFrames> fronts_;
-    std::array<iovec, 2 * kMostFrames> pieces_;
-    std::array<mmsghdr, kMostFrames> messages_{};
+    std::array<QueueFront, kMaxFrames> fronts_;
+    std::array<iovec, 2 * kMaxFrames> pieces_;
+    std::array<mmsghdr, kMaxFrames> messages_{};
     size_t piece_count_ = 0;
 };
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "link/address.h"
 #include "base/file_descriptor.h"
+#include "link/address.h"
 #include "wire/frame.h"
 
 namespace rove::datapath {

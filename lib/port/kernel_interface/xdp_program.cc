@@ -20,15 +20,15 @@ alignas(8) constexpr unsigned char kObject[] = {
 };
 
 // What goes wrong is said in a line of ours. The program may use the same library.
-struct Quiet {
-    ~Quiet() { libbpf_set_print(before); }
+struct SilencedLibbpf {
+    ~SilencedLibbpf() { libbpf_set_print(before); }
     const libbpf_print_fn_t before = libbpf_set_print(nullptr);
 };
 
 }  // namespace
 
 std::unique_ptr<XdpProgram> XdpProgram::load(uint32_t queues, std::string* error) {
-    const Quiet quiet;
+    const SilencedLibbpf quiet;
     bpf_object* const object = bpf_object__open_mem(kObject, sizeof kObject, nullptr);
     if (object == nullptr) {
         *error = "libbpf: " + reason_of(errno);

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "port/lent_frame.h"
+#include "port/borrowed_mbuf.h"
 
 namespace rove::datapath {
 
@@ -22,7 +22,7 @@ constexpr uint32_t kCompletionRing = 8;   // a socket must have one; it is for s
 
 }  // namespace
 
-std::unique_ptr<XdpQueue> XdpQueue::open(const Settings& settings, Poller& poller, int* error) {
+std::unique_ptr<XdpQueue> XdpQueue::open(const Settings& settings, EventLoop& poller, int* error) {
     FileDescriptor file(socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
     if (!file.is_open()) {
         *error = errno;
@@ -33,7 +33,7 @@ std::unique_ptr<XdpQueue> XdpQueue::open(const Settings& settings, Poller& polle
     return *error == 0 ? std::move(queue) : nullptr;
 }
 
-XdpQueue::XdpQueue(FileDescriptor file, Poller& poller, const Settings& settings)
+XdpQueue::XdpQueue(FileDescriptor file, EventLoop& poller, const Settings& settings)
     : KernelQueue(std::move(file), poller, true),
       settings_(settings),
       chunk_bytes_(settings.frame_bytes + kHeadroomBytes <= kSmallChunk ? kSmallChunk : kLargeChunk),

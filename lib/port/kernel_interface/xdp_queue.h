@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "port/kernel_queue.h"
+#include "port/kernel_interface/kernel_queue.h"
 
 namespace rove::datapath {
 
@@ -53,7 +53,7 @@ class XdpQueue final : public KernelQueue {
         rte_mempool* pool = nullptr;  // for frames that do not fit into one place
     };
     // Null if the kernel gives us no such socket: `*error` has errno.
-    static std::unique_ptr<XdpQueue> open(const Settings& settings, Poller& poller, int* error);
+    static std::unique_ptr<XdpQueue> open(const Settings& settings, EventLoop& poller, int* error);
 
     uint16_t burst(rte_mbuf** frames) override;
     void release() override;
@@ -69,7 +69,7 @@ class XdpQueue final : public KernelQueue {
         const uint32_t* flags = nullptr;
         Entry* entries = nullptr;
     };
-    XdpQueue(FileDescriptor file, Poller& poller, const Settings& settings);
+    XdpQueue(FileDescriptor file, EventLoop& poller, const Settings& settings);
     int prepare();
     template <class Entry>
     int map(Ring<Entry>& ring, int option, off_t offset, const xdp_ring_offset& places);

@@ -42,7 +42,7 @@ int make_local_socket() {
 
 MemifPort::MemifPort(uint16_t id, const DeviceConfig& config, const Environment& environment)
     : LinkPort(id, environment),
-      socket_path_(place_of(config.port)),
+      socket_path_(port_argument(config.port)),
       secret_(argument(config.port, "secret")),
       interface_id_(static_cast<uint32_t>(std::strtoul(argument(config.port, "id").c_str(), nullptr, 10))),
       is_server_(argument(config.port, "role") == "server") {}

@@ -6,9 +6,9 @@
 
 #include <string>
 
-#include "port/device_config.h"
-#include "port/mesh/link_port.h"
 #include "base/socket_file.h"
+#include "port/device_config.h"
+#include "port/memif/link_port.h"
 
 namespace rove::datapath {
 
@@ -24,7 +24,7 @@ class MemifPort final : public LinkPort {
     void close() override;
     bool wants_restart(bool) const override { return !is_server_ && !is_held() && !ready(); }
     void restart() override { start(); }
-    bool wants_care() const override { return wants_restart(true); }
+    bool needs_polling() const override { return wants_restart(true); }
     void after_fork_in_child() override;
 
   private:

@@ -19,10 +19,10 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr size_t kMostRegions = 16;           // of a client; DPDK's and VPP's have 1, or 2 if they copy less
-constexpr size_t kMostRings = 8;              // of each direction
-constexpr size_t kMostFiles = 2;              // room for more than the one that a message may have
-constexpr uint64_t kMostMeshBytes = 8 << 20;  // of a mesh's client: rove brings up to 5 MiB for the largest frames
+constexpr size_t kMaxRegions = 16;           // of a client; DPDK's and VPP's have 1, or 2 if they copy less
+constexpr size_t kMaxRings = 8;              // of each direction
+constexpr size_t kMaxFiles = 2;              // room for more than the one that a message may have
+constexpr uint64_t kMaxMeshBytes = 8 << 20;  // of a mesh's client: rove brings up to 5 MiB for the largest frames
 
 // A field of the peer's, which may lack the 0 at its end.
 std::string text(const char* field, size_t bytes) {
@@ -69,8 +69,8 @@ MemifConnection::MemifConnection(int socket, Settings settings)
     MemifMessage message = message_of(MemifType::kHello);
     put(message.hello.name, settings_.name);
     message.hello.min_version = message.hello.max_version = kMemifVersion;
-    message.hello.max_region = kMostRegions - 1;
-    message.hello.max_s2c_ring = message.hello.max_c2s_ring = kMostRings - 1;
+    message.hello.max_region = kMaxRegions - 1;
+    message.hello.max_s2c_ring = message.hello.max_c2s_ring = kMaxRings - 1;
     message.hello.max_log2_slots = kMemifMaxLog2Slots;
     send(message);
 }
@@ -129,7 +129,7 @@ bool MemifConnection::send(MemifMessage message, int file) {
 // False: there is no more, or the connection is closed.
 bool MemifConnection::receive(Received* received) {
     iovec data{&received->message, sizeof(received->message)};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostFiles * sizeof(int))> control;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxFiles * sizeof(int))> control;
     msghdr header{};
     header.msg_iov = &data;
     header.msg_iovlen = 1;
@@ -155,7 +155,7 @@ bool MemifConnection::receive(Received* received) {
     } else if (bytes != ssize_t{sizeof(received->message)} || (header.msg_flags & MSG_TRUNC) != 0) {
         disconnect("a message of the wrong size");
     } else if ((header.msg_flags & MSG_CTRUNC) != 0) {
-        if (received->files.size() == kMostFiles) {
+        if (received->files.size() == kMaxFiles) {
             disconnect("too many file descriptors");
         } else {
             lack("no descriptor for what the peer sends", EMFILE);
@@ -332,8 +332,8 @@ void MemifConnection::init(const MemifInit& init) {
 
 void MemifConnection::add_region(const MemifAddRegion& said, const FileDescriptor& memory) {
     if (said.index != regions_.size()) return disconnect("a region out of order");
-    if (regions_.size() == kMostRegions) return disconnect("too many regions");
-    if (settings_.mesh && said.bytes > kMostMeshBytes) return disconnect("a region that is too large");
+    if (regions_.size() == kMaxRegions) return disconnect("too many regions");
+    if (settings_.mesh && said.bytes > kMaxMeshBytes) return disconnect("a region that is too large");
     if (const char* const fault = fault_of_shared_memory(memory, said.bytes)) return disconnect(fault);
     SharedMapping mapping(memory, said.bytes);
     if (mapping.address() == nullptr) return lack("cannot map a region", errno);
@@ -346,7 +346,7 @@ void MemifConnection::add_ring(const MemifAddRing& said, FileDescriptor doorbell
     if (settings_.mesh && direction == kToClient) return disconnect("a ring to the client");
     auto& rings = rings_[direction];
     if (said.index != rings.size()) return disconnect("a ring out of order");
-    if (rings.size() == kMostRings) return disconnect("too many rings");
+    if (rings.size() == kMaxRings) return disconnect("too many rings");
     if (said.private_header_bytes != 0) return disconnect("descriptors with private headers");
     if (said.log2_slots < 1 || said.log2_slots > kMemifMaxLog2Slots) return disconnect("a ring of the wrong size");
     if (said.region >= regions_.size()) return disconnect("a ring in no region");

@@ -20,8 +20,8 @@
 #include <string_view>
 #include <vector>
 
-#include "port/mesh/bells.h"
 #include "base/file_descriptor.h"
+#include "port/memif/bells.h"
 #include "port/memif/memif_protocol.h"
 #include "port/memif/shared_memory.h"
 

@@ -13,13 +13,13 @@
 #include <cstring>
 #include <limits>
 
-#include "port/lent_frame.h"
+#include "port/borrowed_mbuf.h"
 
 namespace rove::datapath {
 
 namespace {
 
-constexpr uint32_t kMostFrameBytes = std::numeric_limits<uint16_t>::max();  // of an mbuf
+constexpr uint32_t kMaxFrameBytes = std::numeric_limits<uint16_t>::max();  // of an mbuf
 
 const MemifConnection::Ring& ring_of(const MemifConnection& connection, MemifConnection::Role role, bool fills) {
     return (role == MemifConnection::Role::kClient) == fills ? connection.to_server() : connection.to_client();
@@ -105,9 +105,9 @@ void RingSender::publish() {
     if (next_ == published_) return;
     published_ = next_;
 #ifdef RTE_ARCH_X86
-    if (past_caches_.goes_past()) _mm_sfence();  // such stores are not in the order of others
+    if (non_temporal_.bypasses_cache()) _mm_sfence();  // such stores are not in the order of others
 #endif
-    past_caches_.next_burst();
+    non_temporal_.next_burst();
     __atomic_store_n(to_server_ ? &ring_->head : &ring_->tail, next_, __ATOMIC_RELEASE);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if ((__atomic_load_n(&ring_->flags, __ATOMIC_RELAXED) & kMemifMaskInterrupt) == 0) [[unlikely]]
@@ -139,7 +139,7 @@ uint16_t RingReceiver::burst(rte_mbuf** frames) {
     uint64_t bytes = 0;
     for (uint32_t read = 0; read < filled && count < kBurst;) {
         const Place at = place(next_);
-        if (!at.more && at.buffer != nullptr && at.bytes <= kMostFrameBytes) [[likely]] {
+        if (!at.more && at.buffer != nullptr && at.bytes <= kMaxFrameBytes) [[likely]] {
             lend(views_[count], at.buffer, at.bytes);
             frames[count] = &views_[count];
             ++count, ++read, ++next_;

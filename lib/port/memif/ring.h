@@ -34,7 +34,7 @@
 #include <vector>
 
 #include "port/memif/memif_connection.h"
-#include "port/past_caches.h"
+#include "port/non_temporal_policy.h"
 #include "port/port.h"
 
 namespace rove::datapath {
@@ -125,7 +125,7 @@ class RingSender : private RingView {
     }
     // Copies a frame to where next() said: past the caches, if the buffer has whole lines for it.
     void store(uint8_t* to, const uint8_t* frame, uint32_t bytes);
-    PastCaches& past_caches() { return past_caches_; }
+    NonTemporalPolicy& non_temporal() { return non_temporal_; }
     // It was built there.
     void took(uint32_t bytes) {
         put(next_++, bytes, false);
@@ -140,7 +140,7 @@ class RingSender : private RingView {
     void publish();
 
     // What was taken and is not yet published: gives each, as a std::span<const uint8_t>.
-    void each_new(auto&& give) const {
+    void for_each_unpublished(auto&& give) const {
         for (uint16_t at = published_; at != next_; ++at)
             if (const Place slot = place(at); slot.buffer != nullptr)
                 give(std::span<const uint8_t>(slot.buffer, slot.bytes));
@@ -186,7 +186,7 @@ class RingSender : private RingView {
     uint32_t large_ = 0;               // frames of kLargeBytes or more since there are so many
     uint64_t rung_sleep_ = 0;          // the peer's sleep (BellPage) that was ended last
     uint32_t room_ = buffer_bytes_;  // of the buffer that next() has found: a client's own, or else what the peer said
-    PastCaches past_caches_;
+    NonTemporalPolicy non_temporal_;
     RingCount frames_, bytes_;
 };
 

@@ -26,19 +26,19 @@ constexpr const char* kSecret = "rove mesh 2";
 constexpr const char *kIpv4Prefix = "/16", *kIpv6Prefix = "/64";
 constexpr uint32_t kTries = 3;  // for a link that this process lacks something for, before find() says so
 // The most links to us of one user's processes. Other users' links may take a part of this process's descriptors.
-constexpr size_t kMostLinks = BellPage::kBells, kOthersPart = 4;
+constexpr size_t kMaxLinks = BellPage::kBells, kOthersPart = 4;
 
 // What a member says of itself in the protocol, where a name has 31 bytes: its MAC and the first of its addresses, by
 // which its socket is named, in base 64. The bridge has no address: 0.
-struct Card {
+struct MemberInfo {
     wire::MacAddress mac{};
     wire::Gid address{};
 };
 constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-constexpr size_t kCardBytes = sizeof(Card), kCardText = (kCardBytes * 8 + 5) / 6;
+constexpr size_t kCardBytes = sizeof(MemberInfo), kCardText = (kCardBytes * 8 + 5) / 6;
 static_assert(kCardText < kMemifNameBytes);
 
-std::string to_text(const Card& card) {
+std::string to_text(const MemberInfo& card) {
     const auto bytes = std::bit_cast<std::array<uint8_t, kCardBytes>>(card);
     std::string text;
     for (size_t bit = 0; bit < kCardBytes * 8; bit += 6) {
@@ -48,7 +48,7 @@ std::string to_text(const Card& card) {
     return text;
 }
 
-std::optional<Card> parse_card(std::string_view text) {
+std::optional<MemberInfo> parse_card(std::string_view text) {
     std::array<uint8_t, kCardBytes + 1> bytes{};
     if (text.size() != kCardText) return std::nullopt;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -58,12 +58,12 @@ std::optional<Card> parse_card(std::string_view text) {
         bytes[bit / 8] |= static_cast<uint8_t>(two >> 8);
         bytes[bit / 8 + 1] |= static_cast<uint8_t>(two);
     }
-    Card card;
+    MemberInfo card;
     std::memcpy(&card, bytes.data(), sizeof card);
     return is_multicast(card.mac) ? std::nullopt : std::optional(card);
 }
 
-std::string name_of(const Card& card) {
+std::string name_of(const MemberInfo& card) {
     return card.address == wire::Gid{} ? std::string(MeshFolder::kBridge) : to_string(card.address);
 }
 
@@ -74,7 +74,7 @@ std::string without_prefix(const std::string& address) {
 }  // namespace
 
 bool MeshPort::open(DeviceConfig& config, std::string* error) {
-    auto folder = MeshFolder::open(place_of(config.port), error);
+    auto folder = MeshFolder::open(port_argument(config.port), error);
     if (!folder) return false;
     folder_.emplace(std::move(*folder));
     std::vector<std::string> wanted;
@@ -133,8 +133,8 @@ void MeshPort::accept() {
 
 size_t MeshPort::most_links_of(uid_t user) const {
     rlimit limit{};
-    if (user == geteuid() || getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostLinks;
-    return std::min<size_t>(kMostLinks, limit.rlim_max / kOthersPart);
+    if (user == geteuid() || getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMaxLinks;
+    return std::min<size_t>(kMaxLinks, limit.rlim_max / kOthersPart);
 }
 
 // Returns nothing if the user has as many links as it may have, or there is no memory for its bells.
@@ -295,12 +295,12 @@ MeshPort::Peer& MeshPort::reach(const std::string& member, std::chrono::millisec
     return peer;
 }
 
-std::optional<Port::Way> MeshPort::find(const wire::Gid& neighbour, int timeout_ms) {
+std::optional<Port::ResolvedNextHop> MeshPort::find(const wire::Gid& neighbour, int timeout_ms) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
     std::unique_lock lock(mutex_);
     for (;;) {
         const Peer* const peer = peer_of(neighbour);
-        if (peer != nullptr && peer->link != nullptr) return Way{*peer->outlet, peer->next_hop};
+        if (peer != nullptr && peer->link != nullptr) return ResolvedNextHop{*peer->outlet, peer->next_hop};
         const auto now = std::chrono::steady_clock::now();
         const int lacked = peer == nullptr ? 0 : peer->lacked;
         if (now >= until || (lacked != 0 && peer->tries >= kTries)) {
@@ -311,7 +311,7 @@ std::optional<Port::Way> MeshPort::find(const wire::Gid& neighbour, int timeout_
     }
 }
 
-void MeshPort::find_all() {
+void MeshPort::resolve_all() {
     const Lock lock(mutex_);
     connect_to_all();
 }

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "port/device_config.h"
-#include "port/mesh/bells.h"
-#include "port/mesh/link_port.h"
-#include "port/mesh/mesh_folder.h"
+#include "port/memif/bells.h"
+#include "port/memif/link_port.h"
 #include "port/memif/shared_memory.h"
+#include "port/mesh/mesh_folder.h"
 
 namespace rove::datapath {
 
@@ -43,9 +43,9 @@ class MeshPort final : public LinkPort {
     void stop() override;
     void close() override;
 
-    bool finds_neighbours() const override { return true; }
-    std::optional<Way> find(const wire::Gid& neighbour, int timeout_ms) override;
-    void find_all() override;
+    bool resolves_neighbours() const override { return true; }
+    std::optional<ResolvedNextHop> find(const wire::Gid& neighbour, int timeout_ms) override;
+    void resolve_all() override;
     // A bridge may lead to networks that carry less.
     uint32_t path_mtu() const override { return folder_->bridge_mtu().value_or(Port::path_mtu()); }
     void after_fork_in_child() override { folder_->after_fork_in_child(); }

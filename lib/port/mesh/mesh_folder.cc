@@ -30,13 +30,13 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr unsigned kMostMembers = 65533;
+constexpr unsigned kMaxMembers = 65533;
 // For others that claim, which takes milliseconds. It begins again with each claim, because a job may start a thousand
 // processes at once.
 constexpr auto kLongestWait = std::chrono::seconds(10);
 constexpr auto kFirstWait = std::chrono::milliseconds(1), kLastWait = std::chrono::milliseconds(64);
 constexpr std::string_view kLockSuffix = ".lock";
-constexpr uint32_t kLeastMtu = 256, kMostMtu = 4096;  // of RoCE
+constexpr uint32_t kMinMtu = 256, kMaxMtu = 4096;  // of RoCE
 
 std::string lock_file(const std::string& address) {
     return address + std::string(kLockSuffix);
@@ -111,9 +111,9 @@ FileDescriptor make_socket() {
 }  // namespace
 
 // Nobody else claims or leaves as long as it is held.
-class MeshFolder::Exclusion {
+class MeshFolder::FolderLock {
   public:
-    explicit Exclusion(int folder) : folder_(folder) {
+    explicit FolderLock(int folder) : folder_(folder) {
         using Clock = std::chrono::steady_clock;
         timespec changed = change_of(folder);
         auto wait = kFirstWait;
@@ -128,10 +128,10 @@ class MeshFolder::Exclusion {
             wait = std::min(2 * wait, kLastWait);
         }
     }
-    Exclusion(const Exclusion&) = delete;
-    Exclusion& operator=(const Exclusion&) = delete;
+    FolderLock(const FolderLock&) = delete;
+    FolderLock& operator=(const FolderLock&) = delete;
     // A child that was forked meanwhile has the descriptor too: closing ours would not be enough.
-    ~Exclusion() {
+    ~FolderLock() {
         if (is_held_) flock(folder_, LOCK_UN);
     }
     bool is_held() const { return is_held_; }
@@ -179,7 +179,7 @@ std::optional<MeshFolder> MeshFolder::open(const std::string& folder, std::strin
 }
 
 bool MeshFolder::claim(const std::vector<std::string>& addresses, std::string* error) {
-    const Exclusion exclusion(folder_.get());
+    const FolderLock exclusion(folder_.get());
     if (!exclusion.is_held()) {
         *error =
             "mesh folder '" + path_ + "' is locked: end the process that has it (fuser), or name another (mesh:DIR)";
@@ -286,7 +286,7 @@ std::string MeshFolder::take_lowest() {
     // The files of dead members have been removed.
     const std::vector<std::string> listed = files_in(folder_.get());
     const std::unordered_set<std::string> files(listed.begin(), listed.end());
-    for (unsigned n = 1; n <= kMostMembers; ++n) {
+    for (unsigned n = 1; n <= kMaxMembers; ++n) {
         std::array<char, INET6_ADDRSTRLEN> ipv4{}, ipv6{};
         std::snprintf(ipv4.data(), ipv4.size(), "10.77.%u.%u", n >> 8, n & 0xff);
         std::snprintf(ipv6.data(), ipv6.size(), "fd77::%x", n);
@@ -295,7 +295,7 @@ std::string MeshFolder::take_lowest() {
         std::string why = take_all({ipv4.data(), ipv6.data()}, &is_taken);
         if (!is_taken) return why;
     }
-    return "mesh folder '" + path_ + "': all " + std::to_string(kMostMembers) +
+    return "mesh folder '" + path_ + "': all " + std::to_string(kMaxMembers) +
            " addresses are in use: name another folder (mesh:DIR)";
 }
 
@@ -377,8 +377,8 @@ std::optional<uint32_t> MeshFolder::bridge_mtu() const {
     const std::string text = lock_text(std::string(kBridge));
     const char* const number = text.c_str() + std::min(text.size(), text.find('\n'));
     const unsigned long mtu = std::strtoul(number, nullptr, 10);
-    return mtu >= kLeastMtu && mtu <= kMostMtu && std::has_single_bit(mtu) ? std::optional(static_cast<uint32_t>(mtu))
-                                                                           : std::nullopt;
+    return mtu >= kMinMtu && mtu <= kMaxMtu && std::has_single_bit(mtu) ? std::optional(static_cast<uint32_t>(mtu))
+                                                                        : std::nullopt;
 }
 
 int MeshFolder::connect(const std::string& member) const {
@@ -403,7 +403,7 @@ std::vector<std::string> MeshFolder::members() const {
 
 void MeshFolder::leave() {
     if (addresses_.empty()) return;
-    const Exclusion exclusion(folder_.get());
+    const FolderLock exclusion(folder_.get());
     for (const std::string& address : addresses_) {
         unlinkat(folder_.get(), address.c_str(), 0);
         // Somebody may just be about to lock it: then it stays, for the next who claims to remove.

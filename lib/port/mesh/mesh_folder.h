@@ -71,7 +71,7 @@ class MeshFolder {
     void after_fork_in_child();
 
   private:
-    class Exclusion;
+    class FolderLock;
 
     MeshFolder(std::string path, FileDescriptor folder, bool named)
         : path_(std::move(path)), folder_(std::move(folder)), named_(named) {}

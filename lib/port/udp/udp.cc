@@ -43,7 +43,7 @@ bool UdpPort::open(const DeviceConfig& config, std::string* error) {
         const bool ipv4 = wire::is_ipv4_mapped(address);
         FileDescriptor roce = open_roce_socket(address, error);
         if (!roce.is_open()) return false;
-        poller_.add_doorbell(roce.get(), Poller::Doorbell::kSocket);
+        event_loop_.add_doorbell(roce.get(), EventLoop::Doorbell::kSocket);
         auto receiver = std::make_unique<Receiver>(address, mac_, std::move(roce));
         locals_.push_back({address, ipv4, receivers_.add(std::move(receiver)), SourcePorts(address)});
         interface_.open(interface_of(address));
@@ -87,11 +87,11 @@ bool UdpPort::is_up() {
            std::all_of(locals_.begin(), locals_.end(), [](const Local& local) { return is_local(local.address); });
 }
 
-std::optional<Port::Way> UdpPort::find(const wire::Gid& neighbour, int timeout_ms) {
+std::optional<Port::ResolvedNextHop> UdpPort::find(const wire::Gid& neighbour, int timeout_ms) {
     const auto local = std::find_if(locals_.begin(), locals_.end(),
                                     [&](const Local& one) { return one.ipv4 == wire::is_ipv4_mapped(neighbour); });
     if (local == locals_.end() || !has_route(local->address, neighbour)) return Port::find(neighbour, timeout_ms);
-    return Way{id(), std::make_shared<const transport::NextHop>(derived_mac(neighbour))};
+    return ResolvedNextHop{id(), std::make_shared<const transport::NextHop>(derived_mac(neighbour))};
 }
 
 UdpPort::Receivers::~Receivers() {
@@ -138,7 +138,8 @@ int UdpPort::join(const wire::Gid& group) {
     if (const int error = join_group(file.get(), local->address, group); error != 0) return error;
     Receiver* const added = receivers_.add(std::make_unique<Receiver>(group, multicast_mac(group), std::move(file)));
     added->joined = 1;
-    poller_.add_doorbell(added->file.get(), Poller::Doorbell::kSocket);  // who is woken finds it among the receivers
+    event_loop_.add_doorbell(added->file.get(),
+                             EventLoop::Doorbell::kSocket);  // who is woken finds it among the receivers
     return 0;
 }
 
@@ -152,7 +153,7 @@ void UdpPort::leave(const wire::Gid& group) {
         missed_ += dropped_by(left->file.get());
     }
     grace_.wait();
-    poller_.remove_doorbell(left->file.get());
+    event_loop_.remove_doorbell(left->file.get());
 }
 
 void UdpPort::after_fork_in_child() {

@@ -21,12 +21,12 @@
 #include <vector>
 
 #include "port/device_config.h"
+#include "port/event_loop.h"
 #include "port/kernel_interface/kernel_interface.h"
-#include "port/poller.h"
+#include "port/kernel_interface/udp_sockets.h"
 #include "port/port.h"
-#include "port/segmentation/trains.h"
-#include "port/udp/udp_sockets.h"
-#include "transport/standstill.h"
+#include "port/segmentation/segmentation.h"
+#include "transport/quiescence.h"
 
 namespace rove::datapath {
 
@@ -72,9 +72,9 @@ class UdpPort final : public Port {
         SourcePorts sources;
     };
     // `grace` is that of who polls the queues.
-    UdpPort(uint16_t id, rte_mempool* pool, Poller& poller,
+    UdpPort(uint16_t id, rte_mempool* pool, EventLoop& poller,
             transport::GracePeriod& grace = transport::NoReaders::instance())
-        : Port(id), pool_(pool), poller_(poller), grace_(grace) {}
+        : Port(id), pool_(pool), event_loop_(poller), grace_(grace) {}
     // Takes the addresses in `config`. False, and says why in `*error`.
     bool open(const DeviceConfig& config, std::string* error);
 
@@ -87,11 +87,11 @@ class UdpPort final : public Port {
     void close() override;
     bool wants_restart(bool) const override { return !started_ && !is_held(); }
     void restart() override { start(); }
-    bool wants_care() const override { return false; }
+    bool needs_polling() const override { return false; }
 
-    bool finds_neighbours() const override { return true; }
+    bool resolves_neighbours() const override { return true; }
     // Finds every destination that the kernel has a route to. Nothing is kept of it.
-    std::optional<Way> find(const wire::Gid& neighbour, int timeout_ms) override;
+    std::optional<ResolvedNextHop> find(const wire::Gid& neighbour, int timeout_ms) override;
     bool answers_by_mac() const override { return true; }
 
     int join(const wire::Gid& group) override;
@@ -105,7 +105,7 @@ class UdpPort final : public Port {
     Receiver* receiver_of(const wire::Gid& group);
 
     rte_mempool* const pool_;
-    Poller& poller_;
+    EventLoop& event_loop_;
     transport::GracePeriod& grace_;
     Receivers receivers_;
     std::vector<Local> locals_;

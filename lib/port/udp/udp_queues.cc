@@ -22,12 +22,12 @@ namespace rove::datapath {
 namespace {
 
 // What the kernel tells of a message.
-struct Told {
+struct ControlMessage {
     uint8_t traffic_class = 0, hop_limit = 0;
     size_t segment = 0;  // 0: it is one datagram
 };
-Told read_control(msghdr& message) {
-    Told told;
+ControlMessage read_control(msghdr& message) {
+    ControlMessage told;
     for (cmsghdr* one = CMSG_FIRSTHDR(&message); one != nullptr; one = CMSG_NXTHDR(&message, one)) {
         int value = 0;
         std::memcpy(&value, CMSG_DATA(one), std::min(sizeof value, one->cmsg_len - CMSG_LEN(0)));
@@ -97,7 +97,7 @@ bool UdpRxQueue::receive(const UdpPort::Receiver& receiver) {
 }
 
 void UdpRxQueue::take(const UdpPort::Receiver& receiver, size_t message) {
-    const Told told = read_control(trains_.header(message));
+    const ControlMessage told = read_control(trains_.header(message));
     const size_t bytes = trains_.bytes(message);
     const bool train = told.segment != 0 && told.segment < bytes;
     const std::span<rte_mbuf*> frames =
@@ -131,7 +131,7 @@ UdpTxQueue::Result UdpTxQueue::send(Train& train) {
     const int file = socket_of(train);
     if (file < 0) return Result::kDropped;
     const wire::Outgoing& first = frame(train, 0);
-    std::array<iovec, kMostFrames> pieces;
+    std::array<iovec, kMaxFrames> pieces;
     for (size_t i = 0; i < train.count; ++i) {
         const std::span<const uint8_t> datagram = frame(train, i).datagram;
         pieces[i] = {const_cast<uint8_t*>(datagram.data()), datagram.size()};

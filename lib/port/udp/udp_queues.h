@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "port/segmentation/trains.h"
+#include "port/segmentation/segmentation.h"
 #include "port/udp/udp.h"
 #include "wire/datagram.h"
 
@@ -29,13 +29,13 @@ class UdpRxQueue final : public RxQueue {
     // The source and the destination of the frames that begin with `lower_`.
     wire::Gid peer_{}, peers_destination_{};
     wire::FlowTemplate lower_;
-    TrainReceiver trains_;
+    GroReceiver trains_;
 };
 
-class UdpTxQueue final : public TrainSender {
+class UdpTxQueue final : public GsoSender {
   public:
     UdpTxQueue(std::string port, std::vector<UdpPort::Local>& locals, FrameCounts& counts)
-        : TrainSender(std::move(port), counts, Others::kLeft), locals_(locals) {}
+        : GsoSender(std::move(port), counts, Others::kLeft), locals_(locals) {}
 
   private:
     void send(std::span<Train> trains) override;

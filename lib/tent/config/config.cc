@@ -22,8 +22,8 @@ namespace {
 using config::Refused;
 using config::Table;
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 62;
-constexpr double kMostGbps = 1e6;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 62;
+constexpr double kMaxGbps = 1e6;
 constexpr const char* kMemoryPatterns = R"("cpu", "cuda", "rocm", "hip", "npu" or "*")";
 
 void seconds(Table& table, const char* key, uint64_t& out_ns, double least, double most) {
@@ -47,9 +47,9 @@ void read_selector(Table& table, SelectorConfig& selector) {
     table.number("ewma_max_bandwidth_multiplier", selector.ewma_max_bandwidth_multiplier, 1e-6, 1e6);
     table.number("score_jitter_range", selector.score_jitter_range, 0, 1);
     table.number("score_epsilon", selector.score_epsilon, 0, 1);
-    table.number("default_bandwidth_gbps", selector.default_bandwidth_gbps, 1e-3, kMostGbps);
-    table.number("min_bandwidth_gbps", selector.min_bandwidth_gbps, 1e-3, kMostGbps);
-    table.number("max_bandwidth_gbps", selector.max_bandwidth_gbps, 1e-3, kMostGbps);
+    table.number("default_bandwidth_gbps", selector.default_bandwidth_gbps, 1e-3, kMaxGbps);
+    table.number("min_bandwidth_gbps", selector.min_bandwidth_gbps, 1e-3, kMaxGbps);
+    table.number("max_bandwidth_gbps", selector.max_bandwidth_gbps, 1e-3, kMaxGbps);
     table.boolean("enable_priority_filtering", selector.enable_priority_filtering);
     table.microseconds("local_rotation_interval_us", selector.local_rotation_interval_ns, 1, 1'000'000);
     table.choice("batch_allocation_policy", selector.batch_policy,
@@ -160,8 +160,8 @@ Policy read_policy(Table table) {
     if (table.any("same_machine") != nullptr) table.boolean("same_machine", policy.same_machine.emplace());
     policy.local_memory = read_memory(table, "local_memory");
     policy.remote_memory = read_memory(table, "remote_memory");
-    table.uint("min_size", policy.min_size, 0, kMostBytes);
-    table.uint("max_size", policy.max_size, 0, kMostBytes);
+    table.uint("min_size", policy.min_size, 0, kMaxBytes);
+    table.uint("max_size", policy.max_size, 0, kMaxBytes);
     if (policy.min_size > policy.max_size) table.require_together("", "min_size: an integer up to max_size");
     policy.priority = read_priority(table);
     policy.devices = table.strings("devices", "names of devices such as [\"rove0\"]; [] for all");
@@ -192,7 +192,7 @@ void read_topology(Table table, Config& config) {
             one.numa_node = static_cast<int>(*value);
         }
         if (nic.any("bandwidth_gbps") != nullptr)
-            nic.number("bandwidth_gbps", one.bandwidth_gbps.emplace(), 1e-3, kMostGbps);
+            nic.number("bandwidth_gbps", one.bandwidth_gbps.emplace(), 1e-3, kMaxGbps);
         nic.refuse_unknown();
     }
     auto matrix = table.table("priority_matrix");

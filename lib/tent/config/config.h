@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "tent/placement/device_selector.h"
-#include "tent/observability/log.h"
-#include "tent/engine/priority_queues.h"
-#include "tent/qos/slots.h"
 #include "rove/tent_status.h"
+#include "tent/engine/priority_queues.h"
+#include "tent/observability/log.h"
+#include "tent/placement/device_selector.h"
 #include "tent/placement/transport_selector.h"
+#include "tent/qos/slots.h"
 
 namespace rove::tent {
 

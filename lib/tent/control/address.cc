@@ -20,9 +20,9 @@
 #include <mutex>
 #include <thread>
 
-#include "tent/engine/clock.h"
-#include "tent/control/frame.h"
 #include "base/no_signals.h"
+#include "tent/control/frame.h"
+#include "tent/engine/clock.h"
 #include "tent/engine/own_sockets.h"
 
 namespace rove::tent {

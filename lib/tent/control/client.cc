@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "tent/engine/clock.h"
 #include "tent/control/handshake.h"
+#include "tent/engine/clock.h"
 
 namespace rove::tent {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "rove/tent_status.h"
 #include "tent/config/config.h"
 #include "tent/control/address.h"
-#include "rove/tent_status.h"
 
 namespace rove::tent {
 

@@ -29,10 +29,10 @@ Secret::~Secret() {
 }
 
 Status Secret::load(const std::string& file, Secret* out) {
-    const std::string length_allowed = std::to_string(kLeastBytes) + " to " + std::to_string(kMostBytes) + " bytes";
+    const std::string length_allowed = std::to_string(kMinBytes) + " to " + std::to_string(kMaxBytes) + " bytes";
     if (const char* text = secure_getenv("ROVE_TENT_SECRET"); text != nullptr && *text != 0) {
         const size_t size = std::strlen(text);
-        if (size < kLeastBytes || size > kMostBytes)
+        if (size < kMinBytes || size > kMaxBytes)
             return {Code::kInvalidArgument, "ROVE_TENT_SECRET: " + length_allowed + " are allowed"};
         *out = Secret(text);
         return {};
@@ -41,7 +41,7 @@ Status Secret::load(const std::string& file, Secret* out) {
     const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return refuse_secret(file, std::strerror(errno));
     struct stat about {};
-    std::string bytes(kMostBytes + 1, '\0');
+    std::string bytes(kMaxBytes + 1, '\0');
     ssize_t got = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? read(fd, bytes.data(), bytes.size()) : -1;
     close(fd);
     if (got < 0) return refuse_secret(file, "a regular file is allowed");
@@ -49,7 +49,7 @@ Status Secret::load(const std::string& file, Secret* out) {
     if ((about.st_mode & (S_IWGRP | S_IRWXO)) != 0)
         return refuse_secret(file, "its group must not write it, and others must not read it either: chmod 600");
     while (got > 0 && std::strchr(" \t\r\n", bytes[static_cast<size_t>(got) - 1]) != nullptr) --got;
-    if (static_cast<size_t>(got) < kLeastBytes || static_cast<size_t>(got) > kMostBytes)
+    if (static_cast<size_t>(got) < kMinBytes || static_cast<size_t>(got) > kMaxBytes)
         return refuse_secret(file, length_allowed + " are allowed");
     *out = Secret(bytes.substr(0, static_cast<size_t>(got)));
     OPENSSL_cleanse(bytes.data(), bytes.size());

@@ -15,7 +15,7 @@ using Mac = std::array<uint8_t, 32>;  // of HMAC-SHA256 (RFC 2104, FIPS 180-4)
 
 class Secret {
   public:
-    static constexpr size_t kLeastBytes = 16, kMostBytes = 4096;
+    static constexpr size_t kMinBytes = 16, kMaxBytes = 4096;
 
     // None: everybody who can connect is believed.
     Secret() = default;

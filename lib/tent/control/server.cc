@@ -17,8 +17,8 @@
 #include <random>
 #include <utility>
 
-#include "tent/engine/clock.h"
 #include "base/no_signals.h"
+#include "tent/engine/clock.h"
 #include "tent/engine/own_sockets.h"
 
 namespace rove::tent {

@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tent/engine/clock.h"
 #include "tent/control/frame.h"
+#include "tent/engine/clock.h"
 
 namespace rove::tent {
 

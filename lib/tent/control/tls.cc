@@ -10,7 +10,7 @@ namespace rove::tent {
 namespace {
 
 constexpr uint8_t kHandshakeRecord = 22;  // ContentType of RFC 8446, B.1
-constexpr size_t kMostPlain = 16'384;     // bytes of a record
+constexpr size_t kMaxPlain = 16'384;      // bytes of a record
 // Alert, TLS 1.2, two bytes: fatal, protocol_version (RFC 8446, B.2). OpenSSL does not answer what is no TLS at all.
 constexpr std::string_view kNoTlsAlert{"\x15\x03\x03\x00\x02\x02\x46", 7};
 
@@ -87,7 +87,7 @@ bool TlsSession::advance(std::string* plain) {
         if (result != 1) return fail(result);
         is_open_ = true;
     }
-    char record[kMostPlain];
+    char record[kMaxPlain];
     int got;
     while ((got = SSL_read(session_.get(), record, sizeof(record))) > 0)
         plain->append(record, static_cast<size_t>(got));

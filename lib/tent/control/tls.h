@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "tent/config/config.h"
 #include "rove/tent_status.h"
+#include "tent/config/config.h"
 
 namespace rove::tent {
 

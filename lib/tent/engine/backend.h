@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
+#include "tent/config/types.h"
 #include "tent/engine/priority_queues.h"
 #include "tent/engine/segment.h"
-#include "tent/config/types.h"
 
 namespace rove::tent {
 

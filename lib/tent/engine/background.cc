@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "tent/engine/clock.h"
 #include "base/no_signals.h"
+#include "tent/engine/clock.h"
 #include "tent/engine/shard.h"
 
 namespace rove::tent {

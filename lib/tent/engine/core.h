@@ -18,8 +18,8 @@
 #include "tent/config/config.h"
 #include "tent/control/credentials.h"
 #include "tent/control/jobs.h"
-#include "tent/qos/slots.h"
 #include "tent/engine/task.h"
+#include "tent/qos/slots.h"
 
 namespace rove::tent {
 

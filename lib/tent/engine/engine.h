@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "base/drive_lock.h"
-#include "tent/engine/background.h"
-#include "tent/control/server.h"
-#include "tent/engine/core.h"
-#include "tent/memory/memory.h"
-#include "tent/engine/peers.h"
 #include "rove/tent_status.h"
+#include "tent/control/server.h"
+#include "tent/engine/background.h"
+#include "tent/engine/core.h"
+#include "tent/engine/peers.h"
 #include "tent/engine/thread_lane.h"
+#include "tent/memory/memory.h"
 #include "tent/transports/shm/shm_server.h"
 #include "tent/transports/tcp/tcp_server.h"
 

@@ -13,13 +13,13 @@
 #include <mutex>
 #include <string>
 
-#include "tent/engine/backend.h"
+#include "tent/config/types.h"
 #include "tent/control/client.h"
+#include "tent/engine/backend.h"
 #include "tent/engine/outbox.h"
 #include "tent/engine/refused_tasks.h"
 #include "tent/engine/segment.h"
 #include "tent/engine/task_count.h"
-#include "tent/config/types.h"
 #include "tent/engine/withdrawn.h"
 
 namespace rove::tent {

@@ -9,14 +9,14 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "tent/engine/clock.h"
 #include "tent/control/address.h"
 #include "tent/control/handshake.h"
-#include "tent/observability/log.h"
+#include "tent/engine/clock.h"
 #include "tent/engine/merging.h"
-#include "tent/metadata/names.h"
 #include "tent/engine/own_sockets.h"
 #include "tent/engine/shard.h"
+#include "tent/metadata/names.h"
+#include "tent/observability/log.h"
 #include "tent/transports/io_uring/file.h"
 #include "tent/transports/shm/shm_server.h"
 

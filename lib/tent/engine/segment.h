@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "tent/control/frame.h"
-#include "tent/placement/ranks.h"
 #include "tent/memory/shared_memory.h"
+#include "tent/placement/ranks.h"
 
 namespace rove::tent {
 

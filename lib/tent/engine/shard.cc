@@ -12,8 +12,8 @@
 
 #include "tent/engine/clock.h"
 #include "tent/engine/core.h"
-#include "tent/observability/log.h"
 #include "tent/engine/merging.h"
+#include "tent/observability/log.h"
 
 namespace rove::tent {
 

@@ -28,13 +28,13 @@
 #include <vector>
 
 #include "base/drive_lock.h"
-#include "tent/engine/backend.h"
 #include "tent/config/config.h"
 #include "tent/control/credentials.h"
 #include "tent/control/jobs.h"
-#include "tent/observability/histogram.h"
+#include "tent/engine/backend.h"
 #include "tent/engine/peer.h"
 #include "tent/engine/task.h"
+#include "tent/observability/histogram.h"
 
 namespace rove::tent {
 

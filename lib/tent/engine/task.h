@@ -15,13 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "tent/placement/device_selector.h"
-#include "tent/memory/memory.h"
+#include "base/spin_lock.h"
 #include "tent/engine/priority_queues.h"
 #include "tent/engine/segment.h"
+#include "tent/memory/memory.h"
+#include "tent/placement/device_selector.h"
 #include "tent/placement/slicing.h"
 #include "tent/placement/transport_selector.h"
-#include "base/spin_lock.h"
 
 namespace rove::tent {
 

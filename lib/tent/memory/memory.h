@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "tent/memory/shared_memory.h"
 #include "rove/tent_status.h"
 #include "tent/engine/task_count.h"
+#include "tent/memory/shared_memory.h"
 
 namespace rove::tent {
 

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "tent/control/client.h"
 #include "base/no_signals.h"
+#include "tent/control/client.h"
 #include "tent/engine/segment.h"
 
 namespace rove::tent {

@@ -8,12 +8,12 @@
 #include <atomic>
 #include <mutex>
 
-#include "tent/engine/clock.h"
 #include "tent/control/address.h"
-#include "tent/observability/log.h"
+#include "tent/engine/clock.h"
 #include "tent/metadata/redis_session.h"
 #include "tent/metadata/store.h"
 #include "tent/metadata/watch_thread.h"
+#include "tent/observability/log.h"
 
 namespace rove::tent {
 

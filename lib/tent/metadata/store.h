@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tent/config/config.h"
 #include "rove/tent_status.h"
+#include "tent/config/config.h"
 
 namespace rove::tent {
 

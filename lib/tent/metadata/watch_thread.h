@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
-#include "tent/metadata/store.h"
 #include "base/no_signals.h"
+#include "tent/metadata/store.h"
 
 namespace rove::tent {
 

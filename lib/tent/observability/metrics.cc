@@ -12,10 +12,10 @@
 #include <map>
 #include <mutex>
 
-#include "tent/engine/engine.h"
-#include "tent/observability/figures.h"
 #include "base/no_signals.h"
+#include "tent/engine/engine.h"
 #include "tent/engine/shard.h"
+#include "tent/observability/figures.h"
 #include "tent/transports/rdma/rdma_ports.h"
 
 namespace rove::tent {

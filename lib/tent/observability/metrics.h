@@ -7,8 +7,8 @@
 
 #include <memory>
 
-#include "tent/config/config.h"
 #include "rove/tent_status.h"
+#include "tent/config/config.h"
 
 namespace rove::tent {
 

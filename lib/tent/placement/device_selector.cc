@@ -9,8 +9,8 @@
 #include <limits>
 #include <ostream>
 
-#include "tent/qos/priority_filter.h"
 #include "base/relaxed.h"
+#include "tent/qos/priority_filter.h"
 
 namespace rove::tent {
 

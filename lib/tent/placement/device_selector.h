@@ -32,9 +32,9 @@
 #include <string>
 #include <vector>
 
-#include "tent/placement/ranks.h"
 #include "rove/tent_status.h"
 #include "tent/config/types.h"
+#include "tent/placement/ranks.h"
 
 namespace rove::tent {
 

@@ -15,7 +15,7 @@ constexpr uint32_t kAdjustPackets = 8;    // increases are applied after so many
 constexpr uint32_t kAverage = 80;         // weight of the delay's average: 0.0125
 constexpr uint32_t kQuickShare = 8;       // quick adapt: less than such a part of the largest window arrived
 constexpr uint64_t kQuickTargets = 4;     // ... and a packet was lost, or late by so many times the target
-constexpr uint8_t kMostApart = 4;         // 16 base round trips
+constexpr uint8_t kMaxApart = 4;          // 16 base round trips
 constexpr uint64_t kFastSlackShare = 8;   // of the base round trip: less delay than that is none, of fast increase
 
 }  // namespace
@@ -70,7 +70,7 @@ uint32_t Nscc::take_out(uint32_t cwnd_fixed, uint32_t packets, uint64_t now_ns) 
         return static_cast<uint32_t>(cwnd_fixed - std::min<uint64_t>(packets * kOnePacket, cwnd_fixed - kOnePacket));
     }
     // Once for each packet that left so: those of the larger window before are answered later, too.
-    if (apart_ < kMostApart && now_ns - shrunk_ns_ >= base_rtt_ns_ << apart_) {
+    if (apart_ < kMaxApart && now_ns - shrunk_ns_ >= base_rtt_ns_ << apart_) {
         ++apart_;
         shrunk_ns_ = now_ns;
     }

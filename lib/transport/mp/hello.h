@@ -15,7 +15,7 @@
 // 5. A peer whose last word was that it speaks mp is no standard endpoint. When it is silent, a rail is dead or a
 //    process stands still, and a QP that took rc would have to keep it when that is over. So the connection fails, and
 //    whoever wants it tries again. But only time tells such a peer from a standard endpoint that took its address:
-//    after ten minutes without an answer (HelloPeers::kForgetNs) it is a stranger again.
+//    after ten minutes without an answer (PeerCapabilityCache::kForgetNs) it is a stranger again.
 // 6. Whom a QP does not speak to, it does not answer, and so its number is no better known than one that does not
 //    exist: not in ERR, not if it is of another type than RC, and from the first attempt to connect it to a peer on
 //    nobody but that peer. Before, it has to answer anybody, also in RESET: programs exchange QP numbers and then do
@@ -25,7 +25,7 @@
 #include <random>
 
 #include "transport/core.h"
-#include "transport/mp/hello_peers.h"
+#include "transport/mp/peer_capability_cache.h"
 #include "wire/frame.h"
 
 namespace rove::transport {
@@ -55,10 +55,10 @@ void ask_hello(Core<S>& core, QueuePair& qp, const Path& path, uint32_t remote_q
 }
 
 template <class S>
-void receive_hello_answer(Core<S>& core, QueuePair& qp, const wire::Hello& hello, const HelloState::Party& from) {
+void receive_hello_answer(Core<S>& core, QueuePair& qp, const wire::Hello& hello, const HelloState::RemoteQp& from) {
     HelloState& state = qp.hello;
     const bool mp = hello.mp && hello.version == wire::kMpVersion;
-    HelloState::Promise* const promise = state.promised(from);
+    HelloState::PendingOffer* const promise = state.promised(from);
     if (promise != nullptr && promise->nonce != 0 && hello.nonce == promise->nonce) {
         promise->confirmed |= mp;
         return;
@@ -70,7 +70,8 @@ void receive_hello_answer(Core<S>& core, QueuePair& qp, const wire::Hello& hello
     if (state.decision == HelloState::Decision::kUndecided) {
         state.answer = mp ? HelloState::Answer::kYes : HelloState::Answer::kNo;
     } else if (state.decision == HelloState::Decision::kRc && state.peers != nullptr) {
-        state.peers->said(state.peer.gid, mp);  // too late for this QP. The next one will ask again, or be patient
+        state.peers->record_answer(state.peer.gid,
+                                   mp);  // too late for this QP. The next one will ask again, or be patient
     }
 }
 
@@ -99,9 +100,9 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
         ++core.counters[Counter::kDropQpState];
         return;
     }
-    const HelloState::Party from{hello.qpn, frame.flow.src};
+    const HelloState::RemoteQp from{hello.qpn, frame.flow.src};
     const bool connected = qp.may_receive();
-    const HelloState::Party peer = connected ? HelloState::Party{qp.remote_qpn, qp.path.flow.dst} : state.peer;
+    const HelloState::RemoteQp peer = connected ? HelloState::RemoteQp{qp.remote_qpn, qp.path.flow.dst} : state.peer;
     if ((connected || state.has_peer) && from != peer) {
         ++core.counters[Counter::kDropSource];
         return;
@@ -116,7 +117,7 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
     const bool mp = hello.mp && hello.version == wire::kMpVersion;
     const bool open = state.decision == HelloState::Decision::kUndecided && core.config.mode != Mode::kRc;
     const bool yes = mp && (open || state.decision == HelloState::Decision::kMp);
-    HelloState::Promise* const promise = yes && open ? state.promise(from) : nullptr;
+    HelloState::PendingOffer* const promise = yes && open ? state.promise(from) : nullptr;
     if (yes && open && promise == nullptr) {
         ++core.counters[Counter::kDropOverload];
         return;

@@ -38,21 +38,21 @@ class MpRequesterLogic {
     // Completes the requests that are complete.
     void progress();
     // Something was acknowledged.
-    void note_alive() {
+    void on_progress() {
         retry_.rnr_retries_left = qp_.rnr_retry;
         retry_.progress_ns = core_.silence_ns();
         mp_.probes = 0;
         restart_timer();
     }
     // A valid answer that says nothing new.
-    void note_answer() { retry_.note_answer(core_.retry_policy(qp_), core_.silence_ns()); }
+    void on_valid_response() { retry_.on_valid_response(core_.retry_policy(qp_), core_.silence_ns()); }
     // The peer acknowledged once more what it had acknowledged: it may have too much to do to answer a READ at once.
     // That is believed for a while, not for ever.
     void note_repeated_ack() {
-        if (mp_.probes < kMostProbes) restart_timer();
+        if (mp_.probes < kMaxProbes) restart_timer();
     }
     // Of the path MTU, and READ data.
-    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame);
+    [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame);
     // Gives what its acknowledgement says.
     wire::MpAck receive_response(const wire::ParsedFrame& frame, wire::Op op);
     void expire();
@@ -67,7 +67,7 @@ class MpRequesterLogic {
     }
 
   private:
-    static constexpr uint8_t kMostProbes = 100;
+    static constexpr uint8_t kMaxProbes = 100;
 
     uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? p_.drain_wqe : qp_.sq.available_until(); }
     bool any_begun() const { return qp_.sq.consumed() != p_.begun_wqe; }
@@ -255,8 +255,8 @@ uint32_t MpRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
     const uint32_t posted = qp_.sq.available_until(), messages = first.opcode != IBV_WR_RDMA_WRITE;
     uint32_t index = p_.next_wqe;
     const uint32_t most = std::min({end - index, budget, room});
-    const uint32_t count =
-        core_.send_run(RunOf::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
+    const uint32_t count = core_.send_burst(
+        BurstKind::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
             SendWqe& wqe = qp_.sq.at(index);
             const void* const data = burst.data(wqe);
             if (data == nullptr || !paths_.depart(mp_.requests, burst.length() + kHeaderBytes, core_.now_ns, next.vp)) {
@@ -431,19 +431,19 @@ void MpRequesterLogic<S>::take_error(const wire::MpAckEntry& entry, uint8_t synd
 }
 
 template <class S>
-InPlace MpRequesterLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
+DirectPlacement MpRequesterLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
-    if (psn != mp_.responses_in.expected) return InPlace::kOther;
+    if (psn != mp_.responses_in.expected) return DirectPlacement::kNotEligible;
     SendWqe* wqe = find_reader(psn);
-    if (wqe == nullptr || !wqe->is_read()) return InPlace::kOther;
+    if (wqe == nullptr || !wqe->is_read()) return DirectPlacement::kNotEligible;
     const auto packet = static_cast<uint32_t>(psn - Psn(wqe->mp_first_response));
-    if (packet == 0 || packet + 1 >= response_packets(*wqe)) return InPlace::kOther;
+    if (packet == 0 || packet + 1 >= response_packets(*wqe)) return DirectPlacement::kNotEligible;
     wire::VerifyingReader payload(frame);
     if (core_.scatter(wqe->sges(), wqe->num_sge, packet * qp_.mtu, payload, qp_.mtu, qp_.pd) != IBV_WC_SUCCESS)
-        return InPlace::kOther;
-    if (!payload.intact()) return InPlace::kDamaged;
+        return DirectPlacement::kNotEligible;
+    if (!payload.icrc_matches()) return DirectPlacement::kBadIcrc;
     take_in_order(frame);
-    return InPlace::kTaken;
+    return DirectPlacement::kPlaced;
 }
 
 template <class S>
@@ -481,8 +481,8 @@ wire::MpAck MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame
         return wire::MpAck::kNack;
     }
     if (arrival == Arrival::kOutOfOrder) {
-        note_alive();
-        core_.multipath->count_early(psn - stream.expected, mp_.responses_in_degree);
+        on_progress();
+        core_.multipath->record_reorder_distance(psn - stream.expected, mp_.responses_in_degree);
         reorder.track(stream, psn, Slot::kReceived, frame.headers.mp.last());
         return wire::MpAck::kSack;
     }
@@ -493,7 +493,7 @@ wire::MpAck MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame
 // The expected response packet is in its place.
 template <class S>
 void MpRequesterLogic<S>::take_in_order(const wire::ParsedFrame& frame) {
-    note_alive();
+    on_progress();
     ++core_.multipath->counters.degrees[0];
     core_.multipath->reorder.advance(mp_.responses_in, frame.headers.mp.last(), [](Psn, Slot) { return true; });
     progress();

@@ -28,7 +28,7 @@ class MpResponderLogic {
         : core_(core), qp_(qp), mp_(mp), shared_(*core.multipath), executor_(core, qp) {}
 
     // Of the path MTU, and of a WRITE; it lies behind the one before it, too.
-    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame);
+    [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame);
     [[gnu::always_inline]] inline void receive_request(const wire::ParsedFrame& frame, wire::Op op);
     // Answers.
     uint32_t transmit(uint32_t budget);
@@ -40,7 +40,7 @@ class MpResponderLogic {
     bool has_acks() const { return mp_.ack_count != 0; }
     uint32_t send_acks();
     // recover.h; the held packet whose effect was left half done.
-    void recover(const HeldPacket* packet) {
+    void recover(const EarlyPacket* packet) {
         const bool sends = is_send(wire::op_of(packet->headers.bth.opcode));
         const Consequence& consequence = consequence_of(sends ? Outcome::kLocalProtection : Outcome::kRemoteAccess);
         queue_ack(packet->headers, false, wire::MpAck::kErr, consequence.syndrome);
@@ -62,14 +62,14 @@ class MpResponderLogic {
             resume_responses();
     }
     [[gnu::noinline]] void resume_responses();
-    [[gnu::noinline]] bool forget_for(wire::MpAck kind);
-    void take_early(const wire::ParsedFrame& frame, wire::Op op);
-    Early judge_early(const wire::Headers& headers, wire::Op op) const;
+    [[gnu::noinline]] bool invalidate_for(wire::MpAck kind);
+    void accept_early(const wire::ParsedFrame& frame, wire::Op op);
+    Early classify_early(const wire::Headers& headers, wire::Op op) const;
     bool release_held(Psn psn);
     [[gnu::always_inline]] inline void receive_expected(const wire::ParsedFrame& frame, wire::Op op);
     [[gnu::always_inline]] inline void take_in_order(const wire::ParsedFrame& frame, wire::Op op);
     [[gnu::always_inline]] inline void acknowledge(const wire::ParsedFrame& frame, wire::Op op);
-    void go_on_behind(const wire::ParsedFrame& frame);
+    void resume_after(const wire::ParsedFrame& frame);
     [[gnu::always_inline]] inline Outcome execute(const wire::ParsedFrame& frame, wire::Op op);
     Outcome place_send(const wire::ParsedFrame& frame, wire::Op op);
     [[gnu::always_inline]] inline Outcome place_write(const wire::ParsedFrame& frame, wire::Op op);
@@ -100,22 +100,22 @@ class MpResponderLogic {
 };
 
 template <class S>
-InPlace MpResponderLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
+DirectPlacement MpResponderLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
     const wire::Headers& h = frame.headers;
     const NextWritePacket& next = mp_.next_write;
     if (Psn(h.bth.psn) != mp_.requests_in.expected || !next.known || h.reth.va != next.va || h.reth.rkey != next.rkey ||
         h.reth.length != next.left || next.left <= qp_.mtu || uint64_t{h.mp.ipsn} * qp_.mtu != next.offset ||
         !executor_.may_write()) {
-        return InPlace::kOther;
+        return DirectPlacement::kNotEligible;
     }
     uint8_t* target = executor_.write_target(h.reth.rkey, h.reth.va, h.reth.length);
-    if (target == nullptr) return InPlace::kOther;
+    if (target == nullptr) return DirectPlacement::kNotEligible;
     wire::VerifyingReader payload(frame);
     payload.read(target, qp_.mtu);
-    if (!payload.intact()) return InPlace::kDamaged;
-    go_on_behind(frame);
+    if (!payload.icrc_matches()) return DirectPlacement::kBadIcrc;
+    resume_after(frame);
     take_in_order(frame, wire::Op::kWriteMiddle);
-    return InPlace::kTaken;
+    return DirectPlacement::kPlaced;
 }
 
 template <class S>
@@ -126,7 +126,7 @@ void MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
         case Arrival::kInOrder:
             break;
         case Arrival::kOutOfOrder:
-            return take_early(frame, op);
+            return accept_early(frame, op);
         case Arrival::kDuplicate:
             core_.note_duplicate(qp_);
             wake_responses();
@@ -177,7 +177,7 @@ void MpResponderLogic<S>::acknowledge(const wire::ParsedFrame& frame, wire::Op o
 
 // Where a WRITE goes on, if its next packet comes next: receive_in_place().
 template <class S>
-void MpResponderLogic<S>::go_on_behind(const wire::ParsedFrame& frame) {
+void MpResponderLogic<S>::resume_after(const wire::ParsedFrame& frame) {
     const wire::Headers& h = frame.headers;
     mp_.next_write = {.known = true,
                       .offset = h.mp.ipsn * qp_.mtu + frame.payload_bytes,
@@ -188,7 +188,7 @@ void MpResponderLogic<S>::go_on_behind(const wire::ParsedFrame& frame) {
 
 // EU-7: whether its data may be in memory before its turn.
 template <class S>
-auto MpResponderLogic<S>::judge_early(const wire::Headers& h, wire::Op op) const -> Early {
+auto MpResponderLogic<S>::classify_early(const wire::Headers& h, wire::Op op) const -> Early {
     const bool in_progress = Psn(h.bth.psn - h.mp.ipsn) <= mp_.requests_in.expected;
     const bool unordered = h.mp.early() && core_.config.ordering != Ordering::kReceiverHold;
     if (h.mp.sync() && !in_progress) return unordered ? Early::kDrop : Early::kHold;  // MP-12
@@ -211,11 +211,11 @@ void MpResponderLogic<S>::resume_responses() {
 }
 
 template <class S>
-void MpResponderLogic<S>::take_early(const wire::ParsedFrame& frame, wire::Op op) {
+void MpResponderLogic<S>::accept_early(const wire::ParsedFrame& frame, wire::Op op) {
     const wire::Headers& h = frame.headers;
     bool taken = false;
     Slot slot = Slot::kReceived;
-    const Early what = judge_early(h, op);
+    const Early what = classify_early(h, op);
     switch (what) {
         case Early::kPlace:
             taken = (is_send(op) ? place_send(frame, op) : place_write(frame, op)) == Outcome::kDone;
@@ -228,7 +228,7 @@ void MpResponderLogic<S>::take_early(const wire::ParsedFrame& frame, wire::Op op
             break;
     }
     if (taken) {
-        shared_.count_early(Psn(h.bth.psn) - mp_.requests_in.expected, mp_.requests_in_degree);
+        shared_.record_reorder_distance(Psn(h.bth.psn) - mp_.requests_in.expected, mp_.requests_in_degree);
         shared_.reorder.track(mp_.requests_in, Psn(h.bth.psn), slot, h.mp.last());
     } else {
         ++core_.counters[what == Early::kDrop ? Counter::kDropEarlySync : Counter::kDropSequence];
@@ -239,7 +239,7 @@ void MpResponderLogic<S>::take_early(const wire::ParsedFrame& frame, wire::Op op
 // The held packet's turn has come. False: it cannot be taken, and was told so.
 template <class S>
 bool MpResponderLogic<S>::release_held(Psn psn) {
-    const HeldPacket* packet = shared_.find(mp_.held, psn);
+    const EarlyPacket* packet = shared_.find(mp_.held, psn);
     if (qp_.state == IBV_QPS_ERR || packet == nullptr) return false;
     wire::ParsedFrame frame;
     frame.headers = packet->headers;
@@ -280,7 +280,7 @@ Outcome MpResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op
     if (placed != Outcome::kDone) return placed;
     if (!is_send(op)) mp_.next_write.known = false;
     if (!is_last(op)) {
-        if (!is_send(op)) go_on_behind(frame);
+        if (!is_send(op)) resume_after(frame);
         return Outcome::kDone;
     }
     const uint32_t bytes = h.mp.ipsn * qp_.mtu + frame.payload_bytes;
@@ -437,7 +437,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
 // EU-4: one for every data packet.
 template <class S>
 void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck kind, uint8_t syndrome, bool trimmed) {
-    if (mp_.ack_count == Mp::kMaxAcks && !forget_for(kind)) [[unlikely]]
+    if (mp_.ack_count == Mp::kMaxAcks && !invalidate_for(kind)) [[unlikely]]
         return;
     mp_.acks[mp_.ack_count++] = {{.kind = kind,
                                   .ece = ce,
@@ -456,7 +456,7 @@ void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck
 // the oldest of those that say least. An ACK is said again by the expected PSN of the next one, and a SACK by and by;
 // what was refused goes again only when that is known, or after a timeout. False: that of `kind` says least.
 template <class S>
-bool MpResponderLogic<S>::forget_for(wire::MpAck kind) {
+bool MpResponderLogic<S>::invalidate_for(wire::MpAck kind) {
     const auto least = std::ranges::min_element(mp_.acks, {}, [](const QueuedAck& ack) { return ack.entry.kind; });
     if (kind < least->entry.kind) return false;
     std::copy(least + 1, mp_.acks.end(), least);

@@ -21,7 +21,7 @@
 namespace rove::transport {
 
 // A request that came before its turn and may not take effect yet (EU-7).
-struct HeldPacket {
+struct EarlyPacket {
     uint16_t next_free;
     wire::Headers headers;
     uint32_t payload_bytes;
@@ -29,7 +29,7 @@ struct HeldPacket {
 };
 
 // Those of a QP, by PSN: no two that the reorder window lets in have the same place.
-struct HeldPackets {
+struct EarlyPackets {
     static constexpr uint16_t kNone = UINT16_MAX;
 
     std::unique_ptr<uint16_t[]> at;  // index of the packet in the worker's pool; kNone: none
@@ -91,7 +91,7 @@ struct Mp {
     uint32_t msn_in = 0;  // messages that took a receive request, to their end
     Psn response_end;     // one past the last that the jobs have
     NextWritePacket next_write;
-    HeldPackets held;
+    EarlyPackets held;
     Ring<MpJob> jobs;  // in the order of their responses
     DelayedAck delay;
     uint32_t ack_count = 0;
@@ -116,7 +116,7 @@ class MultipathShared {
                     const ReorderConfig& reorder_config, uint64_t seed)
         : paths(paths_config, seed, dcqcn_config),
           reorder(reorder_config),
-          held_(static_cast<HeldPacket*>(::operator new(kHeldPackets * sizeof(HeldPacket)))) {}
+          held_(static_cast<EarlyPacket*>(::operator new(kHeldPackets * sizeof(EarlyPacket)))) {}
 
     // QPs of one peer share a share.
     static uint8_t peer_of(const wire::Gid& peer) {
@@ -128,14 +128,14 @@ class MultipathShared {
     // Keeps a verified packet of a QP. False: there is no room for it. Neither a QP nor a peer has more of the pool
     // than it leaves free, so that whoever comes next always finds some: alone, half of the pool; beside one that holds
     // all that it may, a quarter.
-    bool hold(HeldPackets& held, const wire::ParsedFrame& frame) {
+    bool hold(EarlyPackets& held, const wire::ParsedFrame& frame) {
         const uint32_t left = kHeldPackets - held_now_;
         if (held.count >= left || by_peer_[held.peer] >= left || frame.payload_bytes > kMaxMtu) return false;
         const Psn psn(frame.headers.bth.psn);
         release(held, psn);  // one that was refused with its QP
         uint16_t& place = held.of(psn);
         place = take_place();
-        HeldPacket& packet = held_.get()[place];
+        EarlyPacket& packet = held_.get()[place];
         ++held.count;
         ++by_peer_[held.peer];
         held_peak_ = std::max(held_peak_, ++held_now_);
@@ -145,28 +145,28 @@ class MultipathShared {
         return true;
     }
     // The packet with this PSN; null: it is not held. It goes with release().
-    const HeldPacket* find(HeldPackets& held, Psn psn) const {
+    const EarlyPacket* find(EarlyPackets& held, Psn psn) const {
         const uint16_t index = held.of(psn);
-        if (index == HeldPackets::kNone || Psn(held_.get()[index].headers.bth.psn) != psn) return nullptr;
+        if (index == EarlyPackets::kNone || Psn(held_.get()[index].headers.bth.psn) != psn) return nullptr;
         return &held_.get()[index];
     }
-    void release(HeldPackets& held, Psn psn) {
+    void release(EarlyPackets& held, Psn psn) {
         uint16_t& place = held.of(psn);
-        if (place == HeldPackets::kNone) return;
+        if (place == EarlyPackets::kNone) return;
         held_.get()[place].next_free = free_;
-        free_ = std::exchange(place, HeldPackets::kNone);
+        free_ = std::exchange(place, EarlyPackets::kNone);
         --held.count;
         --by_peer_[held.peer];
         --held_now_;
     }
-    void release_all(HeldPackets& held) {
+    void release_all(EarlyPackets& held) {
         for (uint32_t i = 0; held.count != 0 && i <= held.mask; ++i) release(held, Psn(i));
     }
-    uint32_t held_now() const { return held_now_; }
+    uint32_t early_count() const { return held_now_; }
     uint32_t held_peak() const { return held_peak_; }
 
     // A packet came before its turn, and was taken.
-    void count_early(int32_t ahead, uint32_t& most) {
+    void record_reorder_distance(int32_t ahead, uint32_t& most) {
         const auto degree = static_cast<uint32_t>(ahead);
         ++counters.degrees[std::min<size_t>(std::bit_width(degree), counters.degrees.size() - 1)];
         most = std::max(most, degree);
@@ -179,22 +179,22 @@ class MultipathShared {
   private:
     static constexpr uint32_t kPeers = 64;
     struct Delete {
-        static_assert(std::is_trivially_destructible_v<HeldPacket>);
-        void operator()(HeldPacket* held) const { ::operator delete(held); }
+        static_assert(std::is_trivially_destructible_v<EarlyPacket>);
+        void operator()(EarlyPacket* held) const { ::operator delete(held); }
     };
 
     uint16_t take_place() {
-        if (free_ == HeldPackets::kNone) {
+        if (free_ == EarlyPackets::kNone) {
             std::construct_at(held_.get() + used_);
             return used_++;
         }
         return std::exchange(free_, held_.get()[free_].next_free);
     }
 
-    std::unique_ptr<HeldPacket, Delete> held_;  // kHeldPackets of them
-    uint16_t used_ = 0;                         // those that ever were
-    uint16_t free_ = HeldPackets::kNone;        // of these
-    std::array<uint16_t, kPeers> by_peer_{};    // packets held, by peer_of()
+    std::unique_ptr<EarlyPacket, Delete> held_;  // kHeldPackets of them
+    uint16_t used_ = 0;                          // those that ever were
+    uint16_t free_ = EarlyPackets::kNone;        // of these
+    std::array<uint16_t, kPeers> by_peer_{};     // packets held, by peer_of()
     uint32_t held_now_ = 0, held_peak_ = 0;
 };
 

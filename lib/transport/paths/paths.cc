@@ -34,7 +34,7 @@ void Paths::start(SendStream& stream, Psn first, uint16_t own_port) {
     stream = {};
     stream.started = true;
     stream.first_vp = config_.first_vp != 0 ? config_.first_vp : own_port;
-    if (rings_.size() < std::min(streams_, kMostRings)) add_ring();
+    if (rings_.size() < std::min(streams_, kMaxRings)) add_ring();
     stream.una = stream.oldest = stream.nxt = stream.recorded = stream.ooh = stream.retx = stream.recovery = first;
     restart(stream);
 }

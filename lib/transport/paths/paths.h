@@ -35,7 +35,7 @@
 //    still for a while, they repeat what was only late. The receiver's echo of ReTx tells: an ACK without it, of a
 //    packet that was repeated, belongs to the first transmission, so the repetition was a false alarm. Each one, once
 //    in a round trip, doubles the waits of the stream (`patience`) and lets BX-1 wait for part of a round trip; at
-//    kMostPatience BX-1 is off. kRealLosses repetitions in a row that were needed halve the waits. None is longer than
+//    kMaxPatience BX-1 is off. kRealLosses repetitions in a row that were needed halve the waits. None is longer than
 //    MP-11's timer: what left so long before a packet that has arrived is lost. Else each of the packets that were lost
 //    together costs that timer, where a window is full of them and nothing is sent behind them: with UEC's slow links
 //    and random paths the last flow took 1757 us.
@@ -43,8 +43,8 @@
 //    room, and its path is chosen then. What an acknowledgement means to them is said by take_signals(), out of the way
 //    of the usual ones: those get there by the comparison that MP-4 makes of every ACK.
 // 7. What a peer can provoke with an acknowledgement costs a bounded time: BX-1 follows the packets of one path
-//    (kMostSteps at most, through PacketRecord::before), lost packets stand in a bit set, and a search for overdue
-//    packets that has looked at more than kMostSteps records is not repeated for an eighth of a round trip.
+//    (kMaxSteps at most, through PacketRecord::before), lost packets stand in a bit set, and a search for overdue
+//    packets that has looked at more than kMaxSteps records is not repeated for an eighth of a round trip.
 #pragma once
 
 #include <algorithm>
@@ -163,11 +163,11 @@ class Paths {
     static constexpr uint8_t kMaxBackoff = 5;       // 32 ms with the default floor: less than the verbs' usual timeout
     static constexpr uint32_t kIdleRoundTrips = 3;  // MP-8
     static constexpr uint8_t kTailProbes = 4;       // MP-10: then it is MP-11's timer
-    static constexpr uint8_t kMostPatience = 5;     // note 5
+    static constexpr uint8_t kMaxPatience = 5;      // note 5
     static constexpr uint8_t kRealLosses = 16;      // ... RFC 8985 section 6.2.4 takes as many recoveries
-    static constexpr uint32_t kMostSteps = 64;      // note 7
+    static constexpr uint32_t kMaxSteps = 64;       // note 7
     static constexpr int32_t kFew = 3;              // packets; PathsConfig::low_rto_ns
-    static constexpr size_t kMostRings = 4096;      // streams of a worker that can be busy at once: 19 MB
+    static constexpr size_t kMaxRings = 4096;       // streams of a worker that can be busy at once: 19 MB
     static constexpr uint64_t kRecordsWaitNs = 100'000;
     // BX-4: of max_window, the window below which it is done. What is lost on a dead path is known after some two round
     // trips; so long the rest must be able to go on.
@@ -315,7 +315,7 @@ class Paths {
         const SendStream* user;  // the last one: what it finds is still its own
     };
     size_t streams_ = 0;  // started
-    // as many as streams were ever started at once, but kMostRings
+    // as many as streams were ever started at once, but kMaxRings
     std::vector<std::unique_ptr<PacketRecord[]>> rings_;
     std::vector<FreeRing> free_rings_;
 };

@@ -78,12 +78,12 @@ bool Paths::find_recovery(SendStream& stream, Psn& psn) const {
 // BX-1: what left by the same path before a packet that has arrived has not been overtaken: it is gone. What left
 // before a packet that had arrived was found then, unless it was to be waited for (note 5).
 void Paths::infer(SendStream& stream, const PacketRecord& arrived) {
-    if (stream.patience == kMostPatience) return;
+    if (stream.patience == kMaxPatience) return;
     const uint32_t mask = config_.max_window - 1;
     const uint32_t wait = stream.patience == 0 ? 0 : ticks(stream.srtt_ns / 4) << (stream.patience - 1);
     uint32_t order = arrived.order;
     uint16_t at = arrived.before;
-    for (uint32_t step = 0; step < kMostSteps; ++step) {
+    for (uint32_t step = 0; step < kMaxSteps; ++step) {
         const Psn psn = stream.recorded + ((at - stream.recorded.value()) & mask);
         PacketRecord& packet = stream.records[at];
         // The record may describe another transmission by now.
@@ -113,7 +113,7 @@ void Paths::mark_overdue(SendStream& stream, uint64_t now_ns) {
         } else if (!packet.retransmitted)
             break;  // those behind it left later
     }
-    if (steps > kMostSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
+    if (steps > kMaxSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
 }
 
 // MP-10: window, and nothing new to fill it with. The packets are sent again that are overdue (note 5), as many as the
@@ -143,7 +143,7 @@ bool Paths::mark_early(SendStream& stream, uint64_t now_ns) {
         if (passed && (stream.early_ns == 0 || due_ns < stream.early_ns)) stream.early_ns = due_ns;
         if (!packet.retransmitted) break;  // those behind it left later
     }
-    if (steps > kMostSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
+    if (steps > kMaxSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
     lend_credits(stream, copies);
     return stream.lost != before;
 }
@@ -157,7 +157,7 @@ void Paths::probe_tail(SendStream& stream) {
     ++counters_.tail_probes;
     if (++stream.tail_probes > 1) stream.clock_count = 0;  // their paths may be what has failed
     uint32_t steps = 0, copies = 0;
-    for (Psn at = stream.oldest; at < stream.nxt && most != 0 && steps < kMostSteps; ++at, ++steps) {
+    for (Psn at = stream.oldest; at < stream.nxt && most != 0 && steps < kMaxSteps; ++at, ++steps) {
         PacketRecord& packet = record(stream, at);
         if (packet.acked) continue;
         copies += repeat(stream, at, packet, room > 1);
@@ -220,7 +220,7 @@ void Paths::note_false_alarm(SendStream& stream, PacketRecord& packet, uint64_t 
     if (!config_.learn_patience) return;
     if (now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;
     stream.false_alarm_ns = now_ns;
-    if (stream.patience != kMostPatience) ++stream.patience;
+    if (stream.patience != kMaxPatience) ++stream.patience;
 }
 
 void Paths::note_real_loss(SendStream& stream) {

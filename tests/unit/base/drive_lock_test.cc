@@ -9,7 +9,7 @@ namespace {
 TEST(DriveLock, KeepsDriversOutForGoodAndLetsControlCallsIn) {
     DriveLock lock;
     ASSERT_TRUE(lock.try_lock());
-    lock.keep_out();
+    lock.block_drivers();
     EXPECT_TRUE(lock.wanted());  // a dedicated lcore gives it up
     EXPECT_TRUE(lock.held());
     lock.unlock();

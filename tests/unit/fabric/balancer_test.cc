@@ -249,7 +249,7 @@ TEST(Balancers, the_same_seed_is_the_same_run) {
     const auto trace = [](Balancer balancer, uint64_t seed) {
         Fan fan(balancer, 5 * kGbps, seed);
         std::vector<std::pair<Time, const void*>> seen;
-        fan.network.world().trace = [&](Happening, const Link& link, const Packet&) {
+        fan.network.world().trace = [&](TraceEvent, const Link& link, const Packet&) {
             const auto path = std::ranges::find(fan.paths, &link) - fan.paths.begin();
             seen.emplace_back(fan.network.now(), reinterpret_cast<const void*>(path));
         };

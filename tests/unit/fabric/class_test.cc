@@ -90,8 +90,8 @@ TEST(TwoClasses, hosts_put_acknowledgements_into_the_upper_one) {
             RackConfig config{.hosts = 2, .host = {.control_class = control_class}};
             const Rack rack = single_switch(network, config);
             uint64_t urgent = 0, control = 0, data = 0;
-            network.world().trace = [&](Happening what, const Link&, const Packet& packet) {
-                if (what != Happening::kDelivered) return;
+            network.world().trace = [&](TraceEvent what, const Link&, const Packet& packet) {
+                if (what != TraceEvent::kDelivered) return;
                 urgent += packet.urgent;
                 control += packet.control;
                 data += packet.frame.payload_bytes > 256;

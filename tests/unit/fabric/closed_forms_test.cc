@@ -125,7 +125,7 @@ TEST(Waiting, agrees_with_what_the_link_counts_and_with_the_law_of_little) {
 class TraceHash {
   public:
     explicit TraceHash(Network& network) {
-        network.world().trace = [this, &network](Happening what, const Link& link, const Packet& packet) {
+        network.world().trace = [this, &network](TraceEvent what, const Link& link, const Packet& packet) {
             for (const uint64_t value : {network.now(), static_cast<uint64_t>(what), uint64_t{link.from().index()},
                                          uint64_t{link.to().index()}, uint64_t{packet.bytes}}) {
                 hash_ = mix(hash_ ^ value) + 0x9E3779B97F4A7C15;

@@ -29,8 +29,8 @@ struct TwoWays {
             down.push_back(&network.connect(*right, *spines[i], {.bits_per_s = kRate}).backward);
         }
         network.route();
-        network.world().trace = [this](Happening what, const Link& link, const Packet& packet) {
-            if (what == Happening::kDelivered && &link == last && packet.flow_hash == 1)
+        network.world().trace = [this](TraceEvent what, const Link& link, const Packet& packet) {
+            if (what == TraceEvent::kDelivered && &link == last && packet.flow_hash == 1)
                 numbers.push_back(packet.remaining);
         };
     }

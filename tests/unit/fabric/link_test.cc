@@ -201,16 +201,18 @@ TEST_F(LinkTest, a_pause_that_has_a_time_ends_then_unless_one_more_comes) {
 
 TEST_F(LinkTest, a_pfc_frame_overtakes_the_queue_but_not_the_packet_being_sent) {
     join({.bits_per_s = 10 * kGbps, .delay = kMicrosecond});
-    std::vector<std::pair<Happening, Time>> seen;
-    network.world().trace = [&](Happening what, const Link&, const Packet&) { seen.emplace_back(what, network.now()); };
+    std::vector<std::pair<TraceEvent, Time>> seen;
+    network.world().trace = [&](TraceEvent what, const Link&, const Packet&) {
+        seen.emplace_back(what, network.now());
+    };
     send(2);
     link().send_pfc(true);
     network.run_until(kMillisecond);
     const Time packet = 816 * kNanosecond, frame = wire_time(64, 10 * kGbps);
-    const std::vector<std::pair<Happening, Time>> expected{
-        {Happening::kDelivered, packet + kMicrosecond},
-        {Happening::kPaused, packet + frame + kMicrosecond},
-        {Happening::kDelivered, packet + frame + packet + kMicrosecond}};
+    const std::vector<std::pair<TraceEvent, Time>> expected{
+        {TraceEvent::kDelivered, packet + kMicrosecond},
+        {TraceEvent::kPaused, packet + frame + kMicrosecond},
+        {TraceEvent::kDelivered, packet + frame + packet + kMicrosecond}};
     EXPECT_EQ(seen, expected);
 }
 

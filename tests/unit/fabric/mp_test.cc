@@ -29,7 +29,7 @@ TEST(Mp, verified_data_through_a_lossy_leaf_spine) {
         network.run_until(10 * kSecond);
         for (const Transfer& transfer : transfers) {
             EXPECT_TRUE(transfer.done());
-            EXPECT_TRUE(transfer.intact());
+            EXPECT_TRUE(transfer.icrc_matches());
         }
         EXPECT_GT(network.total(&LinkStats::lost_packets), 20u);
     }

@@ -154,7 +154,7 @@ TEST(PortsTest, EveryByteArrivesOverRailsAndBonds) {
                 transfers.emplace_back(network, *hosts[0], *hosts[2], port + 7, 500'000, multipath, port).start();
         }
         network.run_until(50 * kMillisecond);
-        for (const Transfer& transfer : transfers) EXPECT_TRUE(transfer.done() && transfer.intact());
+        for (const Transfer& transfer : transfers) EXPECT_TRUE(transfer.done() && transfer.icrc_matches());
         EXPECT_EQ(hosts[2]->frames(wire::ParseError::kIcrc), 0u);
         check_conservation(network);
     }

@@ -24,7 +24,7 @@ class Probe final : public Node {
     using Node::Node;
 
     bool is_destination() const override { return true; }
-    void departs(Packet&, Link&) override {}
+    void on_transmit(Packet&, Link&) override {}
     void receive(Packet& packet, uint32_t) override {
         arrivals.push_back({world_.events.now(), packet.flow_hash,
                             (packet.frame.flow.traffic_class & 3) == wire::kEcnCe, packet.damaged, packet.trimmed});

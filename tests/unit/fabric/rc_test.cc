@@ -36,7 +36,7 @@ TEST(Rc, verified_data_through_a_lossy_leaf_spine) {
         network.run_until(10 * kSecond);
         for (const Transfer& transfer : transfers) {
             EXPECT_TRUE(transfer.done());
-            EXPECT_TRUE(transfer.intact());
+            EXPECT_TRUE(transfer.icrc_matches());
         }
         EXPECT_GT(network.total(&LinkStats::lost_packets), 20u);
         // Every damaged frame was found by the host to which it went, and nothing else was found wrong.
@@ -88,7 +88,7 @@ std::vector<uint64_t> trace(uint64_t seed, Carry carry, double corruption, bool 
     std::map<const Link*, uint64_t> number;
     for (const Link& link : network.links()) number.emplace(&link, number.size());
     std::vector<uint64_t> records;
-    network.world().trace = [&](Happening what, const Link& link, const Packet& packet) {
+    network.world().trace = [&](TraceEvent what, const Link& link, const Packet& packet) {
         records.insert(records.end(), {network.now(), static_cast<uint64_t>(what), number[&link], packet.bytes});
         if (packet.kind != Packet::Kind::kFrame) return;
         const wire::Bth& bth = packet.frame.headers.bth;

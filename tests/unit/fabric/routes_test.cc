@@ -164,8 +164,8 @@ TEST(JellyfishTest, is_regular_connected_and_random_by_its_seed) {
 // The paths that packets take, as the switches that they pass, from one host to another.
 std::set<std::vector<uint32_t>> ways(Network& network, Host& from, Host& to, uint32_t flows) {
     std::map<uint64_t, std::vector<uint32_t>> by_packet;
-    network.world().trace = [&](Happening what, const Link& link, const Packet& packet) {
-        if (what == Happening::kDelivered && packet.destination == to.index() && !packet.control)
+    network.world().trace = [&](TraceEvent what, const Link& link, const Packet& packet) {
+        if (what == TraceEvent::kDelivered && packet.destination == to.index() && !packet.control)
             by_packet[packet.flow_hash].push_back(link.to().index());
     };
     for (uint32_t i = 0; i < flows; ++i) {

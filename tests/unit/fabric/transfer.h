@@ -47,7 +47,7 @@ class Transfer final : Consumer {
         start();
     }
     bool done() const { return posted_ == source_.size() && in_flight_ == 0; }
-    bool intact() const { return source_ == target_; }
+    bool icrc_matches() const { return source_ == target_; }
 
   private:
     Host& from_;

@@ -18,7 +18,7 @@ using namespace link;
 
 constexpr uint64_t kMs = 1'000'000, kSecond = 1000 * kMs;
 const wire::MacAddress kMac = *parse_mac("02:00:00:00:00:0a");
-const Speaker kIpv4{kMac, *parse_address("10.0.0.1"), {}}, kIpv6{kMac, link_local_gid(kMac), {}};
+const ProxyAddress kIpv4{kMac, *parse_address("10.0.0.1"), {}}, kIpv6{kMac, link_local_gid(kMac), {}};
 
 class MembershipTest : public testing::TestWithParam<bool> {
   protected:

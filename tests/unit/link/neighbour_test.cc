@@ -395,7 +395,7 @@ TEST_P(NeighbourTest, AnswersAndAsksInTheNameOfOthers) {
     Frame again = frame;
     give(proxy, frame);
     EXPECT_EQ(frame.size, 0u) << "nobody's";
-    proxy.speak_for({near, other});
+    proxy.set_proxied({near, other});
     give(proxy, again);
     ASSERT_GT(again.size, 0u);
     give(b_, again);
@@ -413,7 +413,7 @@ TEST_P(NeighbourTest, AnswersAndAsksInTheNameOfOthers) {
     frame.size = build_announce(frame.bytes.data(), {kMacB, near, {}});
     give(proxy, frame);
     EXPECT_EQ(count(proxy, NeighbourCounter::kConflicts), 1u);
-    proxy.speak_for({other});
+    proxy.set_proxied({other});
     frame.size = b_.ask(near, frame.bytes.data(), now_);
     give(proxy, frame);
     EXPECT_EQ(frame.size, 0u) << "it has gone";

@@ -180,7 +180,8 @@ class Ours {
                 return;
             }
             case 3:
-                sender_.each_new([&](std::span<const uint8_t> frame) { touch(frame.data(), frame.size()); });
+                sender_.for_each_unpublished(
+                    [&](std::span<const uint8_t> frame) { touch(frame.data(), frame.size()); });
                 return;
             case 4:
                 return sender_.publish();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links that are silent, links that ring, and receivers that sleep: no frame is missed, and nobody rings twice.
-#include "port/mesh/link_queues.h"
+#include "port/memif/link_queues.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "port/memif/memif_connection.h"
 #include "memif_script.h"
+#include "port/memif/memif_connection.h"
 
 namespace rove::datapath {
 namespace {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "port/mesh/bells.h"
+#include "port/memif/bells.h"
 #include "port/memif/memif_connection.h"
 #include "port/memif/ring.h"
 #include "port/memif/shared_memory.h"

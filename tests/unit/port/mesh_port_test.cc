@@ -19,9 +19,9 @@
 #include <thread>
 #include <vector>
 
-#include "port/mesh/link_queues.h"
-#include "port/mesh/mesh.h"
 #include "memif_script.h"
+#include "port/memif/link_queues.h"
+#include "port/mesh/mesh.h"
 
 namespace rove::datapath {
 namespace {
@@ -38,10 +38,10 @@ bool within(std::chrono::seconds time, auto&& holds) {
 }
 
 // A member with a thread that serves its sockets.
-class Member : public LinkUser {
+class Member : public LinkObserver {
   public:
     explicit Member(const std::string& folder, const std::string& address = "", bool bridge = false)
-        : port_(0, LinkPort::Environment{poller_, *this, nullptr, 4352}) {
+        : port_(0, LinkPort::Environment{event_loop_, *this, nullptr, 4352}) {
         DeviceConfig config;
         config.port = "mesh:" + folder;
         if (!address.empty()) config.addresses = {address + "/16"};
@@ -51,7 +51,7 @@ class Member : public LinkUser {
         EXPECT_TRUE(open) << error;
         if (!bridge) address_ = *parse_address(config.addresses.front().substr(0, config.addresses.front().find('/')));
         thread_ = std::jthread([this](const std::stop_token& stop) {
-            while (!stop.stop_requested()) poller_.wait(10'000'000);
+            while (!stop.stop_requested()) event_loop_.wait(10'000'000);
         });
         port_.start();
     }
@@ -62,7 +62,7 @@ class Member : public LinkUser {
 
     MeshPort& port() { return port_; }
     const wire::Gid& address() const { return address_; }
-    std::optional<Port::Way> find(const Member& other, int timeout_ms = 5000) {
+    std::optional<Port::ResolvedNextHop> find(const Member& other, int timeout_ms = 5000) {
         return port_.find(other.address(), timeout_ms);
     }
     // Sends a frame with this text by an outlet, or by all.
@@ -144,7 +144,7 @@ class Member : public LinkUser {
     std::vector<LinkRings> links_;
     std::set<uint16_t> outlets_;
     uint16_t highest_ = 0;
-    Poller poller_;
+    EventLoop event_loop_;
     MeshPort port_;
     wire::Gid address_{};
     std::jthread thread_;
@@ -260,7 +260,7 @@ TEST_F(MeshPortTest, OutletsOfMembersThatHaveGoneComeBack) {
 
 TEST_F(MeshPortTest, APathLeadsToWhoeverTakesTheAddressNext) {
     Member a(folder_, "10.77.0.1");
-    std::optional<Port::Way> way;
+    std::optional<Port::ResolvedNextHop> way;
     {
         Member b(folder_, "10.77.0.2");
         ASSERT_TRUE(way = a.find(b));

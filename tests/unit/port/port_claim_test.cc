@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A port is one process's.
-#include "port/port_claim.h"
+#include "port/factory/port_claim.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -62,7 +62,7 @@ struct Host {
         mtu = port.path_mtu();
     }
 
-    Poller poller;
+    EventLoop poller;
     UdpPort port;
     std::string error;
     wire::Gid gid{};

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "link/address.h"
-#include "port/segmentation/trains.h"
+#include "port/segmentation/segmentation.h"
 
 namespace rove::datapath {
 namespace {

@@ -20,6 +20,7 @@
 namespace rove::datapath {
 namespace {
 
+using Secret;
 using transport::CompletionQueue;
 using transport::MemoryTable;
 using transport::MulticastGroup;
@@ -27,7 +28,6 @@ using transport::MulticastGroups;
 using transport::QueuePair;
 using transport::QueuePairTable;
 using transport::Region;
-using Secret;
 
 constexpr int kWorkers = 3;
 constexpr uint64_t kBytes = 64;

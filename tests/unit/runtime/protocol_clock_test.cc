@@ -9,7 +9,7 @@
 namespace rove::datapath {
 namespace {
 
-constexpr uint64_t kLook = ProtocolClock::kLookNs, kStep = ProtocolClock::kMostStepNs, kGone = ProtocolClock::kGoneNs;
+constexpr uint64_t kLook = ProtocolClock::kLookNs, kStep = ProtocolClock::kMaxStepNs, kGone = ProtocolClock::kGoneNs;
 constexpr uint64_t kMillisecond = 1'000'000;
 
 class ProtocolClockTest : public testing::Test {

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "port/poller.h"
+#include "port/event_loop.h"
 
 namespace rove::datapath {
 namespace {
@@ -31,15 +31,15 @@ TEST(SpinWindow, IsClosedUntilASleepWasShort) {
 TEST(SpinWindow, GrowsToItsMostAndClosesAfterALongSleep) {
     SpinWindow window;
     for (int i = 0; i < 20; ++i) window.slept(5000, 0);
-    EXPECT_EQ(window.window_ns(0), SpinWindow::kMostNs);
-    window.slept(SpinWindow::kMostNs, 0);
+    EXPECT_EQ(window.window_ns(0), SpinWindow::kMaxNs);
+    window.slept(SpinWindow::kMaxNs, 0);
     EXPECT_EQ(window.window_ns(0), 0u);
 }
 
 TEST(SpinWindow, IsBarredForATimeThatDoublesWhenTheCoreWasLost) {
     SpinWindow window;
     uint64_t now_ns = 0;
-    for (uint64_t bar_ns = SpinWindow::kFirstBarNs; bar_ns < SpinWindow::kMostBarNs; bar_ns *= 2) {
+    for (uint64_t bar_ns = SpinWindow::kFirstBarNs; bar_ns < SpinWindow::kMaxBarNs; bar_ns *= 2) {
         window.slept(5000, now_ns);
         ASSERT_NE(window.window_ns(now_ns), 0u);
         window.preempted(now_ns);
@@ -58,11 +58,11 @@ TEST(SpinWindow, IsBarredWhenThePeerAnsweredOnlyToASleep) {
     EXPECT_EQ(window.window_ns(SpinWindow::kFirstBarNs - 1), 0u);
 }
 
-TEST(Poller, MessagesRingThoughTheyAreSeldomRead) {
-    Poller poller;
+TEST(EventLoop, MessagesRingThoughTheyAreSeldomRead) {
+    EventLoop poller;
     int ends[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-    poller.add_doorbell(ends[0], Poller::Doorbell::kMessage);
+    poller.add_doorbell(ends[0], EventLoop::Doorbell::kMessage);
     for (int i = 0; i < 5000; ++i) {
         for (int messages = 0; messages <= i % 2; ++messages) ASSERT_EQ(send(ends[1], "", 1, MSG_DONTWAIT), 1) << i;
         ASSERT_TRUE(is_readable(poller.doorbells())) << i;
@@ -74,10 +74,10 @@ TEST(Poller, MessagesRingThoughTheyAreSeldomRead) {
     close(ends[1]);
 }
 
-TEST(Poller, DoorbellsRingOnceForEachRing) {
-    Poller poller;
+TEST(EventLoop, DoorbellsRingOnceForEachRing) {
+    EventLoop poller;
     const int doorbell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    poller.add_doorbell(doorbell, Poller::Doorbell::kEventfd);
+    poller.add_doorbell(doorbell, EventLoop::Doorbell::kEventfd);
     EXPECT_FALSE(is_readable(poller.doorbells()));
     for (int i = 0; i < 3; ++i) {
         eventfd_write(doorbell, 1);
@@ -94,11 +94,11 @@ TEST(Poller, DoorbellsRingOnceForEachRing) {
 }
 
 // A socket stays readable while its queue is polled.
-TEST(Poller, ASocketThatIsNotReadRingsAgainForWhatComesNext) {
-    Poller poller;
+TEST(EventLoop, ASocketThatIsNotReadRingsAgainForWhatComesNext) {
+    EventLoop poller;
     int ends[2];
     ASSERT_EQ(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
-    poller.add_doorbell(ends[0], Poller::Doorbell::kSocket);
+    poller.add_doorbell(ends[0], EventLoop::Doorbell::kSocket);
     for (int i = 0; i < 3; ++i) {
         ASSERT_EQ(write(ends[1], "x", 1), 1);
         EXPECT_TRUE(is_readable(poller.doorbells()));
@@ -110,10 +110,10 @@ TEST(Poller, ASocketThatIsNotReadRingsAgainForWhatComesNext) {
     close(ends[1]);
 }
 
-TEST(Poller, ADoorbellThatWasRemovedIsNotReadUnderItsOldNumber) {
-    Poller poller;
+TEST(EventLoop, ADoorbellThatWasRemovedIsNotReadUnderItsOldNumber) {
+    EventLoop poller;
     const int doorbell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    poller.add_doorbell(doorbell, Poller::Doorbell::kEventfd);
+    poller.add_doorbell(doorbell, EventLoop::Doorbell::kEventfd);
     eventfd_write(doorbell, 1);
     poller.remove_doorbell(doorbell);
     poller.take_doorbells();
@@ -123,8 +123,8 @@ TEST(Poller, ADoorbellThatWasRemovedIsNotReadUnderItsOldNumber) {
     close(doorbell);
 }
 
-TEST(Poller, RingsItself) {
-    Poller poller;
+TEST(EventLoop, RingsItself) {
+    EventLoop poller;
     poller.ring();
     EXPECT_TRUE(is_readable(poller.doorbells()));
     poller.take_doorbells();

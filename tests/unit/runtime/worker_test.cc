@@ -9,10 +9,10 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/packet_sink.h"
 #include "port/ethdev/ethdev.h"
 #include "port/memif/memif_connection.h"
 #include "port/memif/ring.h"
+#include "runtime/packet_sink.h"
 #include "runtime/runtime.h"
 #include "runtime/worker_core.h"
 
@@ -100,7 +100,7 @@ class UpPort final : public Port {
     void stop() override {}
     void close() override {}
     PortStatistics statistics() const override { return {}; }
-    bool wants_care() const override { return false; }
+    bool needs_polling() const override { return false; }
 
   private:
     bool is_up() override { return true; }
@@ -110,7 +110,7 @@ class UpPort final : public Port {
 class Gate final : public TxQueue {
   public:
     Gate(bool& open, uint16_t& most) : open_(open), most_(most) {}
-    Burst wanted() const override { return {kMostBurst, UINT32_MAX}; }
+    Burst wanted() const override { return {kMaxBurst, UINT32_MAX}; }
     uint16_t burst(rte_mbuf** frames, uint16_t count) override {
         most_ = std::max(most_, count);
         if (open_) rte_pktmbuf_free_bulk(frames, count);
@@ -137,7 +137,7 @@ TEST(WorkerTest, WhatAPortDoesNotTakeFillsNoMoreThanItsPlaces) {
         sink.add_port(shut, std::make_unique<Gate>(open, most));
         sink.add_port(other, std::make_unique<Gate>(other_open, most_other));
         // Answers to whoever asks by ARP.
-        constexpr uint32_t kAnswers = 3 * TxQueue::kMostBurst;
+        constexpr uint32_t kAnswers = 3 * TxQueue::kMaxBurst;
         for (uint32_t i = 0; i < kAnswers; ++i) {
             rte_mbuf* const mbuf = sink.take();
             ASSERT_NE(mbuf, nullptr) << "the other port takes frames";
@@ -145,11 +145,11 @@ TEST(WorkerTest, WhatAPortDoesNotTakeFillsNoMoreThanItsPlaces) {
             mbuf->pkt_len = 60;
             sink.send_raw(shut.id(), mbuf);
         }
-        EXPECT_EQ(most, TxQueue::kMostBurst);
-        EXPECT_EQ(counters[PortCounter::kTxFull], kAnswers - TxQueue::kMostBurst);
+        EXPECT_EQ(most, TxQueue::kMaxBurst);
+        EXPECT_EQ(counters[PortCounter::kTxFull], kAnswers - TxQueue::kMaxBurst);
         open = true;
-        EXPECT_EQ(sink.flush(), TxQueue::kMostBurst);
-        EXPECT_EQ(most, TxQueue::kMostBurst);
+        EXPECT_EQ(sink.flush(), TxQueue::kMaxBurst);
+        EXPECT_EQ(most, TxQueue::kMaxBurst);
     }
     EXPECT_EQ(rte_mempool_in_use_count(pool), 0u);
     rte_mempool_free(pool);

@@ -69,20 +69,20 @@ struct RunnerTest : testing::Test {
         while (std::getline(in, line)) ++count;
         return count;
     }
-    static Values counted(const std::string& point, const PointRun& with) {
+    static Values counted(const std::string& point, const RunContext& with) {
         std::ofstream(folder / ("runs-" + point), std::ios::app) << with.seed << '\n';
         if (with.flows != nullptr) *with.flows << "flow " << with.seed << '\n';
         return {{"seed", static_cast<double>(with.seed)}, {"quick", with.quick}};
     }
     static std::vector<Point> good() {
-        return {{"one", [](const PointRun& with) { return counted("one", with); }},
-                {"two", [](const PointRun& with) { return counted("two", with); }}};
+        return {{"one", [](const RunContext& with) { return counted("one", with); }},
+                {"two", [](const RunContext& with) { return counted("two", with); }}};
     }
     static std::vector<Point> bad() {
         std::vector<Point> points = good();
         points.insert(points.begin(),
-                      {"broken", [](const PointRun&) -> Values { throw std::runtime_error("broken"); }});
-        points.insert(points.begin(), {"killed", [](const PointRun&) -> Values { _exit(3); }});
+                      {"broken", [](const RunContext&) -> Values { throw std::runtime_error("broken"); }});
+        points.insert(points.begin(), {"killed", [](const RunContext&) -> Values { _exit(3); }});
         return points;
     }
     RunnerConfig config{.seed = 5, .seeds = 3, .jobs = 2};

@@ -2,7 +2,7 @@
 // The proof of a test with one thread that no worker runs.
 #pragma once
 
-#include "transport/standstill.h"
+#include "transport/quiescence.h"
 
 namespace rove::test {
 

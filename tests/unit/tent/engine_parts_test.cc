@@ -8,17 +8,17 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tent/control/frame.h"
 #include "tent/engine/background.h"
 #include "tent/engine/clock.h"
-#include "tent/control/frame.h"
 #include "tent/engine/core.h"
-#include "tent/memory/memory.h"
-#include "tent/metadata/store.h"
 #include "tent/engine/segment.h"
 #include "tent/engine/shard.h"
 #include "tent/engine/task.h"
-#include "tent/transports/rdma/connection.h"
 #include "tent/engine/withdrawn.h"
+#include "tent/memory/memory.h"
+#include "tent/metadata/store.h"
+#include "tent/transports/rdma/connection.h"
 
 namespace rove::tent {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "short_names.h"
-#include "tent/engine/clock.h"
 #include "tent/control/connection_name.h"
+#include "tent/engine/clock.h"
 #include "tent/engine/core.h"
 #include "tent/engine/peer.h"
 #include "tent/transports/tcp/tcp_backend.h"

@@ -15,10 +15,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tent/engine/clock.h"
 #include "tent/control/client.h"
 #include "tent/control/handshake.h"
 #include "tent/control/server.h"
+#include "tent/engine/clock.h"
 
 namespace rove::tent {
 

@@ -21,11 +21,11 @@
 #include <thread>
 #include <vector>
 
-#include "tent/engine/clock.h"
 #include "tent/control/client.h"
 #include "tent/control/handshake.h"
 #include "tent/control/secret.h"
 #include "tent/control/server.h"
+#include "tent/engine/clock.h"
 
 namespace rove::tent {
 

@@ -55,12 +55,12 @@ TEST(RecentLeast, ForgetsAfterAPeriodOrTwo) {
 
 TEST(WindowBesideHigher, IsForHalfAsLongAgainAsAFreeRailTakes) {
     WindowBesideHigher window;
-    EXPECT_EQ(window.target_ns(), WindowBesideHigher::kMostTargetNs) << "nothing is known";
+    EXPECT_EQ(window.target_ns(), WindowBesideHigher::kMaxTargetNs) << "nothing is known";
     window.saw(400 * kUs, 0);
     window.saw(900 * kUs, 0);
     EXPECT_EQ(window.target_ns(), 600 * kUs);
     window.saw(kUs, 0);
-    EXPECT_EQ(window.target_ns(), WindowBesideHigher::kLeastTargetNs);
+    EXPECT_EQ(window.target_ns(), WindowBesideHigher::kMinTargetNs);
 }
 
 namespace {

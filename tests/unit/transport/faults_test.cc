@@ -84,7 +84,7 @@ TEST_F(MpFaults, APacketThatWasHeld) {
     post(write(3, 0, 8, 4096));
     net.pump();
     run_briefly();
-    ASSERT_EQ(b.engine.multipath()->held_now(), 2u);
+    ASSERT_EQ(b.engine.multipath()->early_count(), 2u);
     gone.vanish();
     net.release();
     ASSERT_TRUE(run());
@@ -94,9 +94,9 @@ TEST_F(MpFaults, APacketThatWasHeld) {
     EXPECT_THAT(statuses(wcs), ElementsAre(IBV_WC_SUCCESS, IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR));
     EXPECT_TRUE(arrived(0, 512, 0));
     EXPECT_EQ(qb->state, IBV_QPS_ERR);
-    EXPECT_EQ(b.engine.multipath()->held_now(), 1u) << "what was behind it";
+    EXPECT_EQ(b.engine.multipath()->early_count(), 1u) << "what was behind it";
     b.destroy(*qb);
-    EXPECT_EQ(b.engine.multipath()->held_now(), 0u);
+    EXPECT_EQ(b.engine.multipath()->early_count(), 0u);
 }
 
 // A receive that a held SEND goes to.

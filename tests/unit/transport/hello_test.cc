@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "transport/mp/hello_peers.h"
+#include "transport/mp/peer_capability_cache.h"
 #include "transport/virtual_network.h"
 
 namespace rove::test {
@@ -12,8 +12,8 @@ namespace {
 
 using HelloAnswer = transport::HelloState::Answer;
 using Decision = transport::HelloState::Decision;
-using transport::HelloPeers;
 using transport::Mode;
+using transport::PeerCapabilityCache;
 
 transport::Config with(Mode mode) {
     transport::Config config;
@@ -30,22 +30,24 @@ class HelloTest : public testing::TestWithParam<Mode> {
         options.type = type;
         return net.host(host).create(options);
     }
-    transport::HelloState::Party party(uint32_t host, const QueuePair& qp) { return {qp.qpn, net.host(host).gid()}; }
-    bool has_promised(QueuePair& qp, const transport::HelloState::Party& to) {
+    transport::HelloState::RemoteQp party(uint32_t host, const QueuePair& qp) { return {qp.qpn, net.host(host).gid()}; }
+    bool has_promised(QueuePair& qp, const transport::HelloState::RemoteQp& to) {
         return qp.hello.promised(to) != nullptr;
     }
-    bool confirmed(QueuePair& qp, const transport::HelloState::Party& to) {
+    bool confirmed(QueuePair& qp, const transport::HelloState::RemoteQp& to) {
         return has_promised(qp, to) && qp.hello.promised(to)->confirmed;
     }
     // As one that is about to be connected does.
-    void ask(uint32_t from, QueuePair& qp, const QueuePair& about, uint32_t nonce = 77, HelloPeers* peers = nullptr) {
+    void ask(uint32_t from, QueuePair& qp, const QueuePair& about, uint32_t nonce = 77,
+             PeerCapabilityCache* peers = nullptr) {
         const Path path = net.host(from).path_to(net.host(1 - from));
         qp.hello.begin(party(1 - from, about), peers, nonce);
         net.host(from).engine.ask_multipath(qp, path, about.qpn, nonce);
         net.run_for(100'000);
     }
     // Somebody writes a HELLO to `to`, a QP of host 1, in the name of `from`, which may be at no address that we know.
-    void forge(const QueuePair& to, const transport::HelloState::Party& from, bool answer = false, uint32_t nonce = 5) {
+    void forge(const QueuePair& to, const transport::HelloState::RemoteQp& from, bool answer = false,
+               uint32_t nonce = 5) {
         Path path = net.host(0).path_to(net.host(1));
         path.flow.src = from.gid;
         path.headers = wire::make_template(path.flow);
@@ -62,11 +64,11 @@ class HelloTest : public testing::TestWithParam<Mode> {
         net.host(1).bring_up(qp, {}, net.host(1).path_to(net.host(0)), peer.qpn, 1, net.now());
         qp.hello.begin(party(0, peer), &peers_, 78);
         qp.hello.decision = Decision::kRc;
-        peers_.was_silent(net.host(0).gid(), net.now());
+        peers_.record_timeout(net.host(0).gid(), net.now());
         if (state == IBV_QPS_ERR) net.host(1).engine.set_state(qp, IBV_QPS_ERR, net.now());
         return qp;
     }
-    HelloPeers peers_;
+    PeerCapabilityCache peers_;
     Network net{1, 2, with(GetParam())};
 };
 
@@ -175,7 +177,7 @@ TEST_P(HelloTest, ThePeerFindsRoomAmongStrangers) {
 // As above, with a peer that is a standard endpoint: there is nobody to confirm what was asked in its name.
 TEST_P(HelloTest, APromiseToASilentPeerIsNotConfirmed) {
     QueuePair& b = made(1);
-    const transport::HelloState::Party standard{0x1234, net.host(0).gid()};
+    const transport::HelloState::RemoteQp standard{0x1234, net.host(0).gid()};
     forge(b, standard);
     EXPECT_TRUE(has_promised(b, standard));
     EXPECT_FALSE(confirmed(b, standard));
@@ -212,7 +214,7 @@ TEST_P(HelloTest, AQuestionThatComesTooLateIsAnsweredByOne) {
 TEST_P(HelloTest, AForgedQuestionChangesNoBelief) {
     QueuePair& a = made(0);
     QueuePair& b = connected_to(a);
-    const transport::HelloState::Party peer = party(0, a);
+    const transport::HelloState::RemoteQp peer = party(0, a);
     net.host(0).destroy(a);  // a standard endpoint says nothing
     for (int i = 0; i < 100; ++i) forge(b, peer);
     EXPECT_EQ(peers_.speaks_mp(peer.gid, net.now()), false);
@@ -241,48 +243,49 @@ wire::Gid numbered(uint32_t number) {
     return gid;
 }
 
-TEST(HelloPeers, AStrangersSilenceIsRcForAWhile) {
-    HelloPeers peers;
+TEST(PeerCapabilityCache, AStrangersSilenceIsRcForAWhile) {
+    PeerCapabilityCache peers;
     const wire::Gid peer = numbered(1);
     EXPECT_EQ(peers.speaks_mp(peer, 0), std::nullopt);
-    peers.was_silent(peer, 5);
+    peers.record_timeout(peer, 5);
     EXPECT_EQ(peers.speaks_mp(peer, 5), false);
-    EXPECT_EQ(peers.speaks_mp(peer, 5 + HelloPeers::kRcNs), std::nullopt) << "ask it again";
+    EXPECT_EQ(peers.speaks_mp(peer, 5 + PeerCapabilityCache::kRcNs), std::nullopt) << "ask it again";
     peers.said(peer, true);
     EXPECT_EQ(peers.speaks_mp(peer, 5), true);
 }
 
-TEST(HelloPeers, WhoSpokeMpIsForgottenOnlyAfterALongSilence) {
-    HelloPeers peers;
+TEST(PeerCapabilityCache, WhoSpokeMpIsForgottenOnlyAfterALongSilence) {
+    PeerCapabilityCache peers;
     const wire::Gid peer = numbered(1);
-    constexpr uint64_t kLater = 1'000 * HelloPeers::kForgetNs;  // without a question: no silence
+    constexpr uint64_t kLater = 1'000 * PeerCapabilityCache::kForgetNs;  // without a question: no silence
     peers.said(peer, true);
-    peers.was_silent(peer, kLater);
-    peers.was_silent(peer, kLater + HelloPeers::kForgetNs - 1);
-    EXPECT_EQ(peers.speaks_mp(peer, kLater + HelloPeers::kForgetNs - 1), true);
-    EXPECT_EQ(peers.speaks_mp(peer, kLater + HelloPeers::kForgetNs), std::nullopt);
+    peers.record_timeout(peer, kLater);
+    peers.record_timeout(peer, kLater + PeerCapabilityCache::kForgetNs - 1);
+    EXPECT_EQ(peers.speaks_mp(peer, kLater + PeerCapabilityCache::kForgetNs - 1), true);
+    EXPECT_EQ(peers.speaks_mp(peer, kLater + PeerCapabilityCache::kForgetNs), std::nullopt);
     peers.said(peer, true);
-    EXPECT_EQ(peers.speaks_mp(peer, kLater + HelloPeers::kForgetNs), true) << "it is back";
+    EXPECT_EQ(peers.speaks_mp(peer, kLater + PeerCapabilityCache::kForgetNs), true) << "it is back";
 }
 
-TEST(HelloPeers, ALastWordOfRcMakesAStranger) {
-    HelloPeers peers;
+TEST(PeerCapabilityCache, ALastWordOfRcMakesAStranger) {
+    PeerCapabilityCache peers;
     const wire::Gid peer = numbered(1);
     peers.said(peer, true);
     peers.said(peer, false);
     EXPECT_EQ(peers.speaks_mp(peer, 0), std::nullopt);
-    peers.was_silent(peer, 0);
+    peers.record_timeout(peer, 0);
     EXPECT_EQ(peers.speaks_mp(peer, 0), false);
 }
 
-TEST(HelloPeers, TooManyPushOutWhoIsSilent) {
-    HelloPeers peers;
+TEST(PeerCapabilityCache, TooManyPushOutWhoIsSilent) {
+    PeerCapabilityCache peers;
     peers.said(numbered(0), true);
-    for (uint32_t i = 1; i <= HelloPeers::kMaxPeers + 9; ++i) peers.was_silent(numbered(i), i);
+    for (uint32_t i = 1; i <= PeerCapabilityCache::kMaxPeers + 9; ++i) peers.record_timeout(numbered(i), i);
     EXPECT_EQ(peers.speaks_mp(numbered(0), 0), true);
     uint32_t known = 0;
-    for (uint32_t i = 0; i <= HelloPeers::kMaxPeers + 9; ++i) known += peers.speaks_mp(numbered(i), 0).has_value();
-    EXPECT_EQ(known, HelloPeers::kMaxPeers);
+    for (uint32_t i = 0; i <= PeerCapabilityCache::kMaxPeers + 9; ++i)
+        known += peers.speaks_mp(numbered(i), 0).has_value();
+    EXPECT_EQ(known, PeerCapabilityCache::kMaxPeers);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ struct TestSink {
         void send(const wire::Headers& headers, const void* payload) {
             std::vector<uint8_t>& frame = sink.frame;
             frame.assign(bytes, 0);
-            const wire::Built built = frames.build_unsealed(frame.data(), headers, payload);
+            const wire::BuiltFrame built = frames.build_unsealed(frame.data(), headers, payload);
             EXPECT_EQ(built.bytes, bytes);
             if (built.l3_offset != 0) wire::seal(frame.data(), built);
             ++sink.in_series;

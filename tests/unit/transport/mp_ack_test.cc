@@ -135,12 +135,12 @@ TEST_F(Multipath, WhatIsHeldForOneLeavesRoomForOthers) {
         for (Connection& c : greedy) ASSERT_TRUE(a.post(c.a, write(i, 0, 64, 0)));
     net.run_for(20 * kMillisecond);
     const transport::MultipathShared& shared = *b.engine.multipath();
-    EXPECT_GE(shared.held_now(), 200u);
-    EXPECT_LE(shared.held_now(), transport::MultipathShared::kHeldPackets / 2u)
+    EXPECT_GE(shared.early_count(), 200u);
+    EXPECT_LE(shared.early_count(), transport::MultipathShared::kHeldPackets / 2u)
         << "one peer has half of the room at most";
     net.filter = nullptr;
     ASSERT_TRUE(run());
-    EXPECT_EQ(shared.held_now(), 0u);
+    EXPECT_EQ(shared.early_count(), 0u);
     for (Connection& c : greedy) EXPECT_EQ(a.poll(*c.a.send_cq).size(), 100u);
 }
 

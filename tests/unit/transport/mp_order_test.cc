@@ -36,11 +36,11 @@ TEST_F(Multipath, EU7_TheLastPacketIsHeldUntilAllBeforeItArePlaced) {
     EXPECT_TRUE(arrived(0, 1024, 0));
     EXPECT_TRUE(arrived(2 * 1024, 1024, 2 * 1024));
     EXPECT_FALSE(arrived(3 * 1024, 1024, 3 * 1024));
-    EXPECT_EQ(b.engine.multipath()->held_now(), 1u);
+    EXPECT_EQ(b.engine.multipath()->early_count(), 1u);
     net.release();
     ASSERT_TRUE(run());
     EXPECT_TRUE(arrived(0, 4 * 1024, 0));
-    EXPECT_EQ(b.engine.multipath()->held_now(), 0u);
+    EXPECT_EQ(b.engine.multipath()->early_count(), 0u);
 }
 
 // Data, then a flag.

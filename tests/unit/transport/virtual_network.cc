@@ -201,10 +201,10 @@ bool Network::run(uint64_t horizon, const std::function<bool()>& done) {
 }
 
 void Network::release(bool reversed) {
-    std::vector<Held> held = std::move(held_);
+    std::vector<WorkerQuiesced> held = std::move(held_);
     held_.clear();
     if (reversed) std::reverse(held.begin(), held.end());
-    for (Held& packet : held) carry(packet.from, packet.to, std::move(packet.frame));
+    for (WorkerQuiesced& packet : held) carry(packet.from, packet.to, std::move(packet.frame));
 }
 
 void Network::inject(uint32_t to, const Path& path, const wire::Headers& headers, const std::vector<uint8_t>& payload) {

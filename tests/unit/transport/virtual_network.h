@@ -121,7 +121,7 @@ class Network {
         std::vector<uint8_t> frame;
         std::function<void()> action;
     };
-    struct Held {
+    struct WorkerQuiesced {
         uint32_t from;
         wire::MacAddress to;
         std::vector<uint8_t> frame;
@@ -138,7 +138,7 @@ class Network {
     std::vector<bool> wake_pending_;
     std::vector<uint64_t> burst_until_;
     std::vector<uint64_t> stalled_until_;
-    std::vector<Held> held_;
+    std::vector<WorkerQuiesced> held_;
     std::vector<std::unique_ptr<Host>> hosts_;  // the last: they ask for room when they go
 };
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <tuple>
 
+#include "fixture.h"
 #include "link/neighbour.h"
 #include "runtime/runtime.h"
-#include "fixture.h"
 #include "verbs/objects.h"
 
 namespace rove::verbs {

@@ -86,8 +86,8 @@ TEST_F(VerbsTest, LimitsOfTheDeviceAreKept) {
     ibv_device_attr limits;
     ASSERT_EQ(ibv_query_device(context_, &limits), 0);
     Device& device = from(context_->device);
-    const auto check = [](ObjectCount& count, int limit, auto create, auto destroy) {
-        std::vector<ObjectCount::Place> others;
+    const auto check = [](ObjectQuota& count, int limit, auto create, auto destroy) {
+        std::vector<ObjectQuota::Place> others;
         while (count.taken() + 1 < static_cast<uint32_t>(limit)) others.push_back(count.take());
         auto* last = create();
         ASSERT_NE(last, nullptr);

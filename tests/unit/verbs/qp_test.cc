@@ -370,7 +370,7 @@ TEST_F(SilentPeerTest, AConnectionWithoutTheOptionIsRcAtOnce) {
     wire::Gid peer;
     std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
     ASSERT_EQ(ibv_destroy_qp(qp), 0);
-    transport::HelloPeers& peers = from(context_).interface->hello_peers();
+    transport::PeerCapabilityCache& peers = from(context_).interface->hello_peers();
     peers.said(peer, true);
     const ibv_ece ece{.vendor_id = kVendorId, .options = 0, .comp_mask = 0};
     EXPECT_LT(time_to_rc(20, &ece), std::chrono::milliseconds(200));
@@ -383,7 +383,7 @@ TEST_F(SilentPeerTest, TheSilenceOfAPeerThatSpokeMpIsATimeout) {
     ibv_qp* qp = create(attr);
     wire::Gid peer;
     std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
-    transport::HelloPeers& peers = from(context_).interface->hello_peers();
+    transport::PeerCapabilityCache& peers = from(context_).interface->hello_peers();
     peers.said(peer, true);
     for (int i = 0; i < 2; ++i) {
         const auto asked = std::chrono::steady_clock::now();

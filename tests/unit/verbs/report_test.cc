@@ -10,8 +10,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "runtime/runtime.h"
 #include "fixture.h"
+#include "runtime/runtime.h"
 #include "verbs/objects.h"
 
 namespace rove::verbs {

@@ -155,7 +155,7 @@ TEST_P(RoundTrip, Series) {
             for (int i = 0; i < 3; ++i) {
                 const auto payload = samples::random_bytes(size);
                 samples::Frame made(frame_bytes(flow, static_cast<uint8_t>(opcode), size));
-                const Built built = series.build_unsealed(made.data(), headers, payload.data());
+                const BuiltFrame built = series.build_unsealed(made.data(), headers, payload.data());
                 EXPECT_EQ(built.bytes, made.size());
                 if (built.l3_offset != 0) seal(made.data(), built);
                 EXPECT_EQ(made, samples::frame(flow_, headers, payload));
@@ -229,14 +229,14 @@ TEST(Bursts, AreSealedAndVerifiedAsOneByOne) {
                                   {true, 8},  {true, 8},  {true, 8},  {false, 28}, {true, 8},  {true, 8},
                                   {true, 8},  {true, 8},  {true, 8},  {false, 0}};
     std::vector<samples::Frame> frames, good;
-    std::vector<Unsealed> unsealed;
+    std::vector<PendingIcrc> unsealed;
     for (const auto& [v6, bytes] : kinds) {
         const Flow flow = samples::flow(v6, false);
         const Headers headers = samples::headers(opcode(Service::kRc, Op::kSendOnly));
         const auto payload = samples::random_bytes(bytes);
         const Segment segment{payload.data(), bytes};
         samples::Frame& frame = frames.emplace_back(frame_bytes(make_template(flow), headers.bth.opcode, bytes));
-        const Built built = build_unsealed(frame.data(), make_template(flow), headers, {&segment, 1});
+        const BuiltFrame built = build_unsealed(frame.data(), make_template(flow), headers, {&segment, 1});
         unsealed.push_back({frame.data() + built.l3_offset, uint32_t{built.bytes} - built.l3_offset - 4u});
         good.push_back(samples::frame(flow, headers, payload));
     }

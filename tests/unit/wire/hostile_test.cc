@@ -191,7 +191,7 @@ TEST_P(Mutations, KnownFlowChangesNothing) {
     const auto frames = test::read_pcap(std::string(ROVE_TEST_DATA) + "/" + GetParam() + ".pcap");
     std::mt19937 random(11);
     ParsedFrame kept;
-    KnownFlow flow;
+    HeaderPrediction flow;
     size_t again_count = 0;
     for (int round = 0; round < 400; ++round) {
         for (size_t next = 0; next < frames.size(); next += random() % 4 == 0) {  // most again: the same but for a bit

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "tent/engine/segment.h"
 #include "rove/tent_status.h"
+#include "tent/engine/segment.h"
 
 namespace rove::tent {
 

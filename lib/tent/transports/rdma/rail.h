@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "tent/config/config.h"
-#include "tent/qos/recent_bytes.h"
 #include "tent/engine/task.h"
+#include "tent/qos/recent_bytes.h"
 #include "tent/transports/rdma/connection.h"
 #include "tent/transports/rdma/cq_credits.h"
 #include "tent/transports/rdma/window.h"

@@ -10,8 +10,8 @@
 #include <mutex>
 #include <vector>
 
-#include "tent/memory/memory.h"
 #include "tent/engine/segment.h"
+#include "tent/memory/memory.h"
 #include "tent/transports/rdma/passive.h"
 #include "tent/transports/rdma/verbs_device.h"
 

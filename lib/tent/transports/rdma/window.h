@@ -67,14 +67,14 @@ class RecentLeast {
 // is half as long again as a slice takes when it finds the rail free, so that the rail has always something to carry.
 class WindowBesideHigher {
   public:
-    static constexpr uint64_t kLeastTargetNs = 50'000;  // threads and processes take turns
-    static constexpr uint64_t kMostTargetNs = 1'000'000;
+    static constexpr uint64_t kMinTargetNs = 50'000;  // threads and processes take turns
+    static constexpr uint64_t kMaxTargetNs = 1'000'000;
     static constexpr uint64_t kLeast = 128 << 10;  // two slices: one that is being carried, and the next
 
     uint64_t bytes() const { return window_.bytes(); }
     uint64_t target_ns() const {
-        const uint64_t free_ns = least_ns_.value_or(kMostTargetNs);
-        return std::clamp(free_ns + free_ns / 2, kLeastTargetNs, kMostTargetNs);
+        const uint64_t free_ns = least_ns_.value_or(kMaxTargetNs);
+        return std::clamp(free_ns + free_ns / 2, kMinTargetNs, kMaxTargetNs);
     }
     // A slice of a block, of any priority, came back after so long.
     void saw(uint64_t took_ns, uint64_t now_ns) { least_ns_.add(took_ns, now_ns); }

@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "tent/engine/clock.h"
 #include "tent/control/connection_name.h"
 #include "tent/control/handshake.h"
+#include "tent/engine/clock.h"
 
 namespace rove::tent {
 
@@ -70,7 +70,7 @@ Channel::Dispatched TcpChannel::dispatch(uint8_t level, uint8_t allowed, uint64_
     Dispatched result;
     while (Waiting* waiting = queues.first(level, allowed)) {
         const Priority priority = waiting->priority;
-        if (out_bytes_[index(priority)] >= kMostBytes || !backend_.has_room(priority, now_ns)) break;
+        if (out_bytes_[index(priority)] >= kMaxBytes || !backend_.has_room(priority, now_ns)) break;
         auto& slice = static_cast<Slice&>(*queues.take(*waiting, now_ns));
         result.moved = true;
         if (!shard_.is_wanted(slice)) {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "tent/engine/backend.h"
-#include "tent/qos/recent_bytes.h"
 #include "tent/engine/shard.h"
+#include "tent/qos/recent_bytes.h"
 #include "tent/transports/tcp/tcp_connection.h"
 
 namespace rove::tent {
@@ -55,7 +55,7 @@ class TcpChannel : public Channel {
 
   private:
     friend class TcpBackend;
-    static constexpr uint64_t kMostBytes = 1 << 20;  // handed over of a priority
+    static constexpr uint64_t kMaxBytes = 1 << 20;  // handed over of a priority
 
     Shard& shard_;
     TcpBackend& backend_;

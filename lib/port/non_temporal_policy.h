@@ -13,7 +13,7 @@
 
 namespace rove::datapath {
 
-class PastCaches {
+class NonTemporalPolicy {
   public:
     // Of smaller frames a peer waits for each, and the way through the caches is the shorter one.
     static constexpr uint32_t kLargeBytes = 1024;
@@ -23,7 +23,7 @@ class PastCaches {
     static constexpr uint64_t kGain = 2;
 
     // How frames go now, and whether cost() is to be told.
-    bool goes_past() const { return goes_past_; }
+    bool bypasses_cache() const { return goes_past_; }
     bool is_timed() const { return is_timed_; }
     void next_burst() {
         is_timed_ = ++bursts_ % kTimed == 0;

@@ -30,9 +30,9 @@ namespace rove::datapath {
 
 class Runtime;
 
-class Background {
+class ProgressThread {
   public:
-    explicit Background(Runtime& runtime) : runtime_(runtime) {}
+    explicit ProgressThread(Runtime& runtime) : runtime_(runtime) {}
 
     void run();  // until stop()
     void stop();
@@ -40,13 +40,13 @@ class Background {
 
     // The application called in, whether or not it could drive. Several threads may lose each other's counts: only
     // whether there are many matters.
-    void called() { calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+    void on_application_call() { calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
     // Makes the thread drive now, because no thread took the work that the application posted.
-    void take_over();
+    void request_drive();
     // The application goes to sleep in a call that rove does not see.
     void hand_over() {
         handed_over_.store(true, std::memory_order_seq_cst);
-        if (!on_doorbells_.load(std::memory_order_seq_cst)) take_over();
+        if (!on_doorbells_.load(std::memory_order_seq_cst)) request_drive();
     }
     // The thread that drove the worker has left it this deadline: no thread must sleep past it.
     void wake_by(uint64_t deadline_ns) {
@@ -63,10 +63,10 @@ class Background {
     // A thread that watched the doorbells returns to the application, and is expected back.
     void expect_watcher() {
         if (sleeps_until_ns_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
-            take_over();
+            request_drive();
     }
     // A driver's callback ran: look after the ports now.
-    void look_after_ports();
+    void schedule_port_check();
 
     // How long nothing moves before a dedicated worker sleeps: much longer than the pauses between messages that have
     // to be fast.
@@ -77,27 +77,27 @@ class Background {
   private:
     void wake();
     void end_sleep();
-    void share();
+    void run_shared();
     bool driven_since(uint64_t time_ns);
     void nap(uint64_t ns);
     bool sleep_until_rung(uint64_t until_ns);
     void leave_to_watchers();
     void sleep_until_needed(uint64_t until_ns);
-    uint64_t care_ns() const;  // between two looks at the ports
+    uint64_t poll_interval_ns() const;  // between two looks at the ports
     void housekeep(uint64_t now_ns);
 
     Runtime& runtime_;
     std::atomic<uint32_t> calls_{0};  // relaxed: a hint
     std::atomic<bool> stop_{false};
-    // Exchanges on both sides: a take_over() that finds us awake is seen before we sleep, because it left `taken_over_`
-    // (release) which nap() reads (acquire) after it announced its sleep.
+    // Exchanges on both sides: a request_drive() that finds us awake is seen before we sleep, because it left
+    // `taken_over_` (release) which nap() reads (acquire) after it announced its sleep.
     std::atomic<bool> asleep_{false};
     // 0: not for long. Relaxed: the drive lock is between its being set and whoever leaves work.
     std::atomic<uint64_t> sleeps_until_ns_{0};
     std::atomic<bool> taken_over_{false};
     std::atomic<bool> handed_over_{false};
     std::atomic<bool> on_doorbells_{false};   // they end our sleep; taken back before we look at handed_over_
-    std::atomic<bool> ports_changed_{false};  // read before each nap and round; take_over()'s order suffices
+    std::atomic<bool> ports_changed_{false};  // read before each nap and round; request_drive()'s order suffices
     uint64_t housekept_ns_ = 0;
     uint64_t promised_ns_ = 0;    // when we look at the deadlines
     uint32_t watch_changes_ = 0;  // Watchers::changes() at the last look

@@ -10,22 +10,22 @@
 namespace rove::datapath {
 
 // What happens to one frame. At most one of lose, hold and duplicate.
-struct Fate {
+struct FaultDecision {
     bool lose = false;
     bool mark = false;  // Congestion Experienced, if it is of an ECN-capable transport
     bool duplicate = false;
     uint32_t hold_frames = 0;  // reordered: comes after so many others
     int64_t flip_bit = -1;     // corrupted: this bit of the frame is inverted
-    bool operator==(const Fate&) const = default;
+    bool operator==(const FaultDecision&) const = default;
 };
 
-class FateDice {
+class FaultGenerator {
   public:
     static constexpr uint32_t kMaxHoldFrames = 4;  // a held frame comes 1..4 frames late
 
-    explicit FateDice(uint64_t seed) : random_(seed) {}
+    explicit FaultGenerator(uint64_t seed) : random_(seed) {}
     void set(const PathSettings& settings);
-    Fate next(uint32_t frame_bytes);
+    FaultDecision next(uint32_t frame_bytes);
 
   private:
     bool hit(uint64_t threshold) { return threshold != 0 && random_() < threshold; }

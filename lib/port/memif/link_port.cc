@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "port/mesh/link_port.h"
+#include "port/memif/link_port.h"
 
 #include <fcntl.h>
 #include <rte_common.h>
@@ -21,7 +21,7 @@ namespace {
 // in Gb/s, with 64, 256, 512, 1024 slots: at MTU 4096 55, 145, 166, 177; at MTU 1024 38, 47, 84, 90.
 constexpr uint8_t kLog2Slots = 9;
 
-constexpr size_t kMostHandshakes = 64;  // at once, of those that others have begun
+constexpr size_t kMaxHandshakes = 64;  // at once, of those that others have begun
 
 FileDescriptor take_spare() {
     return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -108,7 +108,7 @@ FileDescriptor LinkPort::take_connection(int listener) {
     };
     for (const auto& [id, link] : links_)
         if (is_unfinished(link)) ++handshakes[link.user.pid], ++all;
-    if (all >= kMostHandshakes) {
+    if (all >= kMaxHandshakes) {
         const pid_t busiest =
             std::ranges::max_element(handshakes, {}, [](const auto& one) { return one.second; })->first;
         end(std::ranges::find_if(links_, [&](const auto& one) {
@@ -139,7 +139,7 @@ void LinkPort::attach(Link& link) {
     environment_.user.attach(*this, link.rings());
     if (link.receiver != nullptr) {
         environment_.poller.add_doorbell(link.mesh ? link.file : link.receiver->doorbell(),
-                                         link.mesh ? Poller::Doorbell::kMessage : Poller::Doorbell::kEventfd);
+                                         link.mesh ? EventLoop::Doorbell::kMessage : EventLoop::Doorbell::kEventfd);
         environment_.poller.ring();  // a thread that sleeps does not know this ring yet
     }
     environment_.user.ports_changed();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See port_claim.h.
-#include "port/port_claim.h"
+#include "port/factory/port_claim.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -13,10 +13,10 @@
 #include <functional>
 #include <utility>
 
-#include "base/files.h"
-#include "port/port_name.h"
 #include "base/file_descriptor.h"
-#include "port/udp/udp_sockets.h"
+#include "base/files.h"
+#include "port/kernel_interface/udp_sockets.h"
+#include "port/port_name.h"
 
 namespace rove::datapath {
 
@@ -73,7 +73,7 @@ std::string PortClaim::identity(const DeviceConfig& config) {
     const std::string driver = driver_of(port);
     const auto value = [&](const char* key) { return argument(port, key); };
     if (is_mesh(port)) return {};  // any number of processes
-    if (is_interface(port)) return "interface " + place_of(port);
+    if (is_interface(port)) return "interface " + port_argument(port);
     if (is_udp(port)) {
         std::string addresses;
         for (const std::string& address : udp_addresses(port)) addresses += " " + address;
@@ -81,7 +81,7 @@ std::string PortClaim::identity(const DeviceConfig& config) {
     }
     if (is_memif(port)) {
         const bool server = value("role") == "server";
-        return (server ? "memif server " : "memif client ") + place_of(port) + " " + value("id");
+        return (server ? "memif server " : "memif client ") + port_argument(port) + " " + value("id");
     }
     if (driver == "net_memif") {
         const std::string role = value("role"), socket = value("socket"), id = value("id");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See inherited.h.
-#include "verbs/inherited.h"
+#include "verbs/fork_stubs.h"
 
 #include <type_traits>
 

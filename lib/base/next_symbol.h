@@ -4,12 +4,12 @@
 
 #include <dlfcn.h>
 
-namespace rove::verbs {
+namespace rove {
 
 // Kept in a plain pointer, without a lock: threads that are first at the same time find the same. Hooks may be called
 // before the constructors of this library, by those of others.
 template <auto* Declaration>
-struct Next {
+struct NextSymbol {
     static inline constinit decltype(Declaration) function = nullptr;
 
     static decltype(Declaration) find(const char* name) {
@@ -22,6 +22,6 @@ struct Next {
     }
 };
 
-}  // namespace rove::verbs
+}  // namespace rove
 
-#define ROVE_NEXT(name) rove::verbs::Next<&::name>::find(#name)
+#define ROVE_NEXT(name) rove::NextSymbol<&::name>::find(#name)

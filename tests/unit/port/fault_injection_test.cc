@@ -12,19 +12,19 @@
 #include <string>
 #include <vector>
 
-#include "wire/samples.h"
 #include "port/fault_injection/impairment.h"
-#include "wire/transit.h"
+#include "wire/in_network.h"
+#include "wire/samples.h"
 
 namespace rove::datapath {
 namespace {
 
 constexpr uint32_t kFrameBytes = 100;
 
-std::vector<Fate> fates(const PathSettings& settings, size_t count, uint64_t seed = 7) {
-    FateDice dice(seed);
+std::vector<FaultDecision> fates(const PathSettings& settings, size_t count, uint64_t seed = 7) {
+    FaultGenerator dice(seed);
     dice.set(settings);
-    std::vector<Fate> drawn;
+    std::vector<FaultDecision> drawn;
     for (size_t i = 0; i < count; ++i) drawn.push_back(dice.next(kFrameBytes));
     return drawn;
 }
@@ -36,19 +36,19 @@ TEST(FateDiceTest, SameSeedSameFates) {
 }
 
 TEST(FateDiceTest, NothingHappensWhenNothingIsAsked) {
-    for (const Fate& fate : fates({}, 1000)) EXPECT_EQ(fate, Fate{});
+    for (const FaultDecision& fate : fates({}, 1000)) EXPECT_EQ(fate, FaultDecision{});
 }
 
 TEST(FateDiceTest, CertaintyIsCertain) {
-    for (const Fate& fate : fates({.loss = 1}, 1000)) EXPECT_TRUE(fate.lose);
-    for (const Fate& fate : fates({.duplicate = 1}, 1000)) EXPECT_TRUE(fate.duplicate);
-    for (const Fate& fate : fates({.reorder = 1}, 1000)) EXPECT_GT(fate.hold_frames, 0u);
-    for (const Fate& fate : fates({.mark = 1}, 1000)) EXPECT_TRUE(fate.mark);
+    for (const FaultDecision& fate : fates({.loss = 1}, 1000)) EXPECT_TRUE(fate.lose);
+    for (const FaultDecision& fate : fates({.duplicate = 1}, 1000)) EXPECT_TRUE(fate.duplicate);
+    for (const FaultDecision& fate : fates({.reorder = 1}, 1000)) EXPECT_GT(fate.hold_frames, 0u);
+    for (const FaultDecision& fate : fates({.mark = 1}, 1000)) EXPECT_TRUE(fate.mark);
 }
 
 TEST(FateDiceTest, AHeldFrameWaitsForOneToFourAndIsNotDoubled) {
     std::set<uint32_t> holds;
-    for (const Fate& fate : fates({.duplicate = 1, .reorder = 1}, 1000)) {
+    for (const FaultDecision& fate : fates({.duplicate = 1, .reorder = 1}, 1000)) {
         holds.insert(fate.hold_frames);
         EXPECT_FALSE(fate.duplicate);
     }
@@ -58,7 +58,7 @@ TEST(FateDiceTest, AHeldFrameWaitsForOneToFourAndIsNotDoubled) {
 TEST(FateDiceTest, RatesAreThoseAskedFor) {
     constexpr size_t kDraws = 200'000;
     size_t lost = 0, duplicated = 0, corrupted = 0, held = 0, marked = 0;
-    for (const Fate& fate :
+    for (const FaultDecision& fate :
          fates({.loss = 0.01, .duplicate = 0.02, .corrupt = 0.03, .reorder = 0.04, .mark = 0.05}, kDraws)) {
         lost += fate.lose;
         duplicated += fate.duplicate;
@@ -188,7 +188,7 @@ class ImpairTest : public testing::Test {
     }
     void change(std::string_view changes, uint64_t now_ns) { stage_->change(std::nullopt, changes, now_ns); }
 
-    Shelf shelf_;
+    DelayedFramePool shelf_;
     std::unique_ptr<Impairment> stage_;
     uint32_t sent_ = 0;
     std::vector<Out> out_;
@@ -253,10 +253,11 @@ TEST_F(ImpairTest, QueueIsBounded) {
 TEST_F(ImpairTest, ShelfIsBoundedForAllPathsTogether) {
     start({.delay_us = 1000}, {{.delay_us = 1000}, {.delay_us = 1000}});
     for (uint32_t i = 0; i < 2100; ++i) run({next(static_cast<uint16_t>(kPort + i % 2))}, i);
-    EXPECT_EQ(count(ImpairCounter::kShelfFull, 0) + count(ImpairCounter::kShelfFull, 1), 2100u - Shelf::kFrames);
-    EXPECT_EQ(rte_mempool_in_use_count(pool()), Shelf::kFrames);
+    EXPECT_EQ(count(ImpairCounter::kShelfFull, 0) + count(ImpairCounter::kShelfFull, 1),
+              2100u - DelayedFramePool::kFrames);
+    EXPECT_EQ(rte_mempool_in_use_count(pool()), DelayedFramePool::kFrames);
     drain();
-    EXPECT_EQ(out_.size(), Shelf::kFrames);
+    EXPECT_EQ(out_.size(), DelayedFramePool::kFrames);
     EXPECT_TRUE(std::ranges::is_sorted(numbers()));
 }
 
@@ -311,7 +312,7 @@ TEST_F(ImpairTest, ReorderedFramesComeOneToFourLate) {
     uint32_t newest = 0;
     for (const uint32_t number : seen) {
         newest = std::max(newest, number);
-        EXPECT_LE(newest - number, FateDice::kMaxHoldFrames);
+        EXPECT_LE(newest - number, FaultGenerator::kMaxHoldFrames);
     }
 }
 
@@ -319,7 +320,7 @@ TEST_F(ImpairTest, ReorderingHoldsAtMostFour) {
     start({.reorder = 1});
     for (uint32_t i = 0; i < 1000; ++i) {
         arrive(i);
-        EXPECT_LE(rte_mempool_in_use_count(pool()), FateDice::kMaxHoldFrames);
+        EXPECT_LE(rte_mempool_in_use_count(pool()), FaultGenerator::kMaxHoldFrames);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Channels, and which command is which. See ucma.h.
-#include "rdmacm/ucma.h"
+#include "rdmacm/server.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -14,9 +14,9 @@
 #include <thread>
 
 #include "base/libc.h"
-#include "preload/provider.h"
 #include "rdmacm/commands.h"
 #include "rdmacm/state.h"
+#include "verbs/process_provider.h"
 
 namespace rove::verbs::ucma {
 
@@ -44,42 +44,42 @@ constexpr auto kStopsWithin =
 // The commands by number. One without a function is refused as by a kernel that does not have it: GET_OPTION never had
 // an implementation, and RESOLVE_IB_SERVICE (23) asks the subnet manager, which RoCE does not have. A librdmacm from
 // before ECE does not know the end of two.
-const std::array<Ucma::Command, kWriteCmEvent + 1> Ucma::kCommands = {{
-    {&Ucma::create_id, sizeof(rdma_ucm_create_id)},
-    {&Ucma::destroy_id, sizeof(rdma_ucm_destroy_id)},
-    {&Ucma::bind_ip, sizeof(rdma_ucm_bind_ip), offsetof(rdma_ucm_bind_ip, id)},
-    {&Ucma::resolve_ip, sizeof(rdma_ucm_resolve_ip), offsetof(rdma_ucm_resolve_ip, id)},
-    {&Ucma::resolve_route, sizeof(rdma_ucm_resolve_route), offsetof(rdma_ucm_resolve_route, id)},
-    {&Ucma::query_route, sizeof(rdma_ucm_query), offsetof(rdma_ucm_query, id)},
-    {&Ucma::connect, offsetof(rdma_ucm_connect, ece), offsetof(rdma_ucm_connect, id)},
-    {&Ucma::listen, sizeof(rdma_ucm_listen), offsetof(rdma_ucm_listen, id)},
-    {&Ucma::accept, offsetof(rdma_ucm_accept, ece), offsetof(rdma_ucm_accept, id)},
-    {&Ucma::reject, sizeof(rdma_ucm_reject), offsetof(rdma_ucm_reject, id)},
-    {&Ucma::disconnect, sizeof(rdma_ucm_disconnect), offsetof(rdma_ucm_disconnect, id)},
-    {&Ucma::init_qp_attr, sizeof(rdma_ucm_init_qp_attr), offsetof(rdma_ucm_init_qp_attr, id)},
-    {&Ucma::get_event, sizeof(rdma_ucm_get_event)},
+const std::array<RdmaCmServer::Command, kWriteCmEvent + 1> RdmaCmServer::kCommands = {{
+    {&RdmaCmServer::create_id, sizeof(rdma_ucm_create_id)},
+    {&RdmaCmServer::destroy_id, sizeof(rdma_ucm_destroy_id)},
+    {&RdmaCmServer::bind_ip, sizeof(rdma_ucm_bind_ip), offsetof(rdma_ucm_bind_ip, id)},
+    {&RdmaCmServer::resolve_ip, sizeof(rdma_ucm_resolve_ip), offsetof(rdma_ucm_resolve_ip, id)},
+    {&RdmaCmServer::resolve_route, sizeof(rdma_ucm_resolve_route), offsetof(rdma_ucm_resolve_route, id)},
+    {&RdmaCmServer::query_route, sizeof(rdma_ucm_query), offsetof(rdma_ucm_query, id)},
+    {&RdmaCmServer::connect, offsetof(rdma_ucm_connect, ece), offsetof(rdma_ucm_connect, id)},
+    {&RdmaCmServer::listen, sizeof(rdma_ucm_listen), offsetof(rdma_ucm_listen, id)},
+    {&RdmaCmServer::accept, offsetof(rdma_ucm_accept, ece), offsetof(rdma_ucm_accept, id)},
+    {&RdmaCmServer::reject, sizeof(rdma_ucm_reject), offsetof(rdma_ucm_reject, id)},
+    {&RdmaCmServer::disconnect, sizeof(rdma_ucm_disconnect), offsetof(rdma_ucm_disconnect, id)},
+    {&RdmaCmServer::init_qp_attr, sizeof(rdma_ucm_init_qp_attr), offsetof(rdma_ucm_init_qp_attr, id)},
+    {&RdmaCmServer::get_event, sizeof(rdma_ucm_get_event)},
     {},
-    {&Ucma::set_option, sizeof(rdma_ucm_set_option), offsetof(rdma_ucm_set_option, id)},
-    {&Ucma::notify, sizeof(rdma_ucm_notify), offsetof(rdma_ucm_notify, id)},
-    {&Ucma::join_ip_mcast, sizeof(rdma_ucm_join_ip_mcast), offsetof(rdma_ucm_join_ip_mcast, id)},
-    {&Ucma::leave_mcast, sizeof(rdma_ucm_destroy_id)},
-    {&Ucma::migrate_id, sizeof(rdma_ucm_migrate_id)},
-    {&Ucma::query, sizeof(rdma_ucm_query), offsetof(rdma_ucm_query, id)},
-    {&Ucma::bind, sizeof(rdma_ucm_bind), offsetof(rdma_ucm_bind, id)},
-    {&Ucma::resolve_addr, sizeof(rdma_ucm_resolve_addr), offsetof(rdma_ucm_resolve_addr, id)},
-    {&Ucma::join_mcast, sizeof(rdma_ucm_join_mcast), offsetof(rdma_ucm_join_mcast, id)},
+    {&RdmaCmServer::set_option, sizeof(rdma_ucm_set_option), offsetof(rdma_ucm_set_option, id)},
+    {&RdmaCmServer::notify, sizeof(rdma_ucm_notify), offsetof(rdma_ucm_notify, id)},
+    {&RdmaCmServer::join_ip_mcast, sizeof(rdma_ucm_join_ip_mcast), offsetof(rdma_ucm_join_ip_mcast, id)},
+    {&RdmaCmServer::leave_mcast, sizeof(rdma_ucm_destroy_id)},
+    {&RdmaCmServer::migrate_id, sizeof(rdma_ucm_migrate_id)},
+    {&RdmaCmServer::query, sizeof(rdma_ucm_query), offsetof(rdma_ucm_query, id)},
+    {&RdmaCmServer::bind, sizeof(rdma_ucm_bind), offsetof(rdma_ucm_bind, id)},
+    {&RdmaCmServer::resolve_addr, sizeof(rdma_ucm_resolve_addr), offsetof(rdma_ucm_resolve_addr, id)},
+    {&RdmaCmServer::join_mcast, sizeof(rdma_ucm_join_mcast), offsetof(rdma_ucm_join_mcast, id)},
     {},
-    {&Ucma::write_cm_event, sizeof(WriteCmEvent), offsetof(WriteCmEvent, id)},
+    {&RdmaCmServer::write_cm_event, sizeof(WriteCmEvent), offsetof(WriteCmEvent, id)},
 }};
 
-Ucma::Ucma() : ports_(std::random_device{}()) {}
+RdmaCmServer::RdmaCmServer() : ports_(std::random_device{}()) {}
 
-Ucma& Ucma::instance() {
-    static auto& ucma = *new Ucma;
+RdmaCmServer& RdmaCmServer::instance() {
+    static auto& ucma = *new RdmaCmServer;
     return ucma;
 }
 
-int Ucma::open_channel(int flags) {
+int RdmaCmServer::open_channel(int flags) {
     const std::lock_guard guard(channels_mutex_);
     if (kernel_fd_ < 0) kernel_fd_ = epoll_create1(EPOLL_CLOEXEC);
     if (kernel_fd_ < 0) return -1;
@@ -97,13 +97,13 @@ int Ucma::open_channel(int flags) {
     return fd;
 }
 
-std::shared_ptr<Channel> Ucma::channel_of(int fd) {
+std::shared_ptr<Channel> RdmaCmServer::channel_of(int fd) {
     const std::lock_guard guard(channels_mutex_);
     const auto found = channels_.find(fd);
     return found != channels_.end() ? found->second : nullptr;
 }
 
-ssize_t Ucma::command(int fd, const void* data, size_t bytes) {
+ssize_t RdmaCmServer::command(int fd, const void* data, size_t bytes) {
     struct {
         rdma_ucm_cmd_hdr header;
         std::array<uint8_t, kLongestCommand> in;  // a newer librdmacm may know of more
@@ -144,7 +144,7 @@ ssize_t Ucma::command(int fd, const void* data, size_t bytes) {
     return error == 0 ? static_cast<ssize_t>(bytes) : fail(error);
 }
 
-void Ucma::close_channel(int fd) {
+void RdmaCmServer::close_channel(int fd) {
     const libc::NoCancellation uncancelled;
     std::shared_ptr<Channel> channel;
     {
@@ -171,7 +171,7 @@ void Ucma::close_channel(int fd) {
     channel->events.close();
 }
 
-void Ucma::duplicated(int fd, int copy) {
+void RdmaCmServer::duplicated(int fd, int copy) {
     const std::lock_guard guard(channels_mutex_);
     const auto found = channels_.find(fd);
     if (found == channels_.end() || copy >= kMaxFds) return;
@@ -180,7 +180,7 @@ void Ucma::duplicated(int fd, int copy) {
     mark(copy, true);
 }
 
-int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
+int RdmaCmServer::get_event(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_get_event>(in);
     // A librdmacm from before ECE has no room for that.
     if (header.out < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
@@ -190,7 +190,7 @@ int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& heade
     Event event;
     cm::Id request = cm::Id::kNone;
     const auto deliver = [&](const Event& delivered) {
-        if (delivered.is_kernels) return 0;
+        if (delivered.belongs_to_kernel) return 0;
         const int failed =
             copy_out(command.response, &delivered.response, std::min<size_t>(header.out, sizeof(delivered.response)));
         if (failed != 0) return failed;
@@ -205,7 +205,7 @@ int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& heade
     };
     do {
         if (const int error = channel->events.pop(&event, deliver); error != 0) return error;
-        if (!event.is_kernels) break;
+        if (!event.belongs_to_kernel) break;
         const int error = take_kernel_event(channel, command.response, header.out);
         if (error != EAGAIN) return error;
     } while (true);
@@ -216,7 +216,7 @@ int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& heade
     return 0;
 }
 
-void Ucma::communication_established(uint32_t qpn) {
+void RdmaCmServer::communication_established(uint32_t qpn) {
     {
         const std::lock_guard guard(established_lock_);
         established_.push_back(qpn);
@@ -224,7 +224,7 @@ void Ucma::communication_established(uint32_t qpn) {
     wake();
 }
 
-void Ucma::stop() {
+void RdmaCmServer::stop() {
     const auto until = std::chrono::steady_clock::now() + kStopsWithin;
     std::unique_lock lock(mutex_, std::defer_lock);
     while (!lock.try_lock()) {
@@ -253,19 +253,19 @@ void end_with_process(const void* data, size_t bytes) {
 }
 
 int open_channel(int flags) {
-    return Ucma::instance().open_channel(flags);
+    return RdmaCmServer::instance().open_channel(flags);
 }
 
 ssize_t command(int fd, const void* data, size_t bytes) {
-    return Ucma::instance().command(fd, data, bytes);
+    return RdmaCmServer::instance().command(fd, data, bytes);
 }
 
 void close_channel(int fd) {
-    Ucma::instance().close_channel(fd);
+    RdmaCmServer::instance().close_channel(fd);
 }
 
 void duplicated(int fd, int copy) {
-    Ucma::instance().duplicated(fd, copy);
+    RdmaCmServer::instance().duplicated(fd, copy);
 }
 
 bool is_owner() {
@@ -273,28 +273,28 @@ bool is_owner() {
 }
 
 void communication_established(uint32_t qpn) {
-    Ucma::instance().communication_established(qpn);
+    RdmaCmServer::instance().communication_established(qpn);
 }
 
-void end_with(int signal) {
-    Ucma::instance().end_with(signal);
+void terminate_by_signal(int signal) {
+    RdmaCmServer::instance().terminate_by_signal(signal);
 }
 
 void before_fork() {
-    Ucma::instance().lock();
+    RdmaCmServer::instance().lock();
 }
 
 void after_fork_in_parent() {
-    Ucma::instance().unlock();
+    RdmaCmServer::instance().unlock();
 }
 
 void after_fork_in_child() {
-    Ucma::instance().unlock();
+    RdmaCmServer::instance().unlock();
     if (owner.load() != 0) owner.store(getpid());
 }
 
 void stop() {
-    Ucma::instance().stop();
+    RdmaCmServer::instance().stop();
 }
 
 }  // namespace rove::verbs::ucma

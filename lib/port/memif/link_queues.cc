@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See link_queues.h.
-#include "port/mesh/link_queues.h"
+#include "port/memif/link_queues.h"
 
 #include <algorithm>
 

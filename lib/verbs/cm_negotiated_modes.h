@@ -14,7 +14,7 @@
 
 namespace rove::verbs {
 
-class AgreedPeers {
+class CmNegotiatedModes {
   public:
     struct Peer {
         wire::Gid gid{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "port/udp/udp_sockets.h"
+#include "port/kernel_interface/udp_sockets.h"
 
 #include <ifaddrs.h>
 #include <linux/filter.h>
@@ -14,9 +14,9 @@
 #include <cstring>
 #include <sstream>
 
-#include "link/address.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "link/address.h"
 
 #ifndef UDP_GRO
 #define UDP_GRO 104

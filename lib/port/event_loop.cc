@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "port/poller.h"
+#include "port/event_loop.h"
 
 #include <poll.h>
 #include <sys/epoll.h>
@@ -17,11 +17,11 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr int kMostEvents = 64;  // of one system call; the others are served by the next
+constexpr int kMaxEvents = 64;  // of one system call; the others are served by the next
 // Messages that may lie on a socket. What was not read does not matter to the set, which is edge-triggered, and one
 // system call a sleep is saved. Each takes less than 1 KiB of the sender's buffer, and two may come where one is
 // counted.
-constexpr int kMostUnread = 32, kBytesForEach = 4096;
+constexpr int kMaxUnread = 32, kBytesForEach = 4096;
 
 void add_to(int set, int file, uint32_t events) {
     epoll_event event{.events = events, .data = {.fd = file}};
@@ -35,7 +35,7 @@ void write_one(int file) {
 
 }  // namespace
 
-Poller::Poller()
+EventLoop::EventLoop()
     : control_(epoll_create1(EPOLL_CLOEXEC)),
       woken_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       doorbells_(epoll_create1(EPOLL_CLOEXEC)),
@@ -44,11 +44,11 @@ Poller::Poller()
     add_doorbell(own_doorbell_, Doorbell::kEventfd);
 }
 
-Poller::~Poller() {
+EventLoop::~EventLoop() {
     close_files();
 }
 
-void Poller::add(int file, std::function<void()> ready) {
+void EventLoop::add(int file, std::function<void()> ready) {
     {
         const std::lock_guard lock(mutex_);
         ready_[file] = std::make_shared<std::function<void()>>(std::move(ready));
@@ -56,12 +56,12 @@ void Poller::add(int file, std::function<void()> ready) {
     add_to(control_, file, EPOLLIN);
 }
 
-void Poller::await_end_only(int file) {
+void EventLoop::await_end_only(int file) {
     epoll_event event{.events = EPOLLRDHUP, .data = {.fd = file}};
     epoll_ctl(control_, EPOLL_CTL_MOD, file, &event);
 }
 
-void Poller::remove(int file) {
+void EventLoop::remove(int file) {
     epoll_ctl(control_, EPOLL_CTL_DEL, file, nullptr);
     const std::lock_guard lock(mutex_);
     ready_.erase(file);
@@ -69,26 +69,26 @@ void Poller::remove(int file) {
 
 // Edge-triggered: a socket whose frames are still to be read does not end a sleep twice, so that it can stay in the set
 // while its queue is polled.
-void Poller::add_doorbell(int file, Doorbell kind) {
+void EventLoop::add_doorbell(int file, Doorbell kind) {
     if (kind != Doorbell::kSocket) {
         const std::lock_guard lock(mutex_);
         int bytes = 0;  // the sender's buffer is as large as ours: both are of the system's default
         socklen_t size = sizeof bytes;
         if (kind == Doorbell::kMessage) getsockopt(file, SOL_SOCKET, SO_SNDBUF, &bytes, &size);
-        to_read_[file] = {kind, static_cast<uint32_t>(std::clamp(bytes / kBytesForEach, 1, kMostUnread))};
+        to_read_[file] = {kind, static_cast<uint32_t>(std::clamp(bytes / kBytesForEach, 1, kMaxUnread))};
     }
     add_to(doorbells_, file, EPOLLIN | EPOLLET);
 }
 
-void Poller::remove_doorbell(int file) {
+void EventLoop::remove_doorbell(int file) {
     epoll_ctl(doorbells_, EPOLL_CTL_DEL, file, nullptr);
     const std::lock_guard lock(mutex_);
     to_read_.erase(file);
 }
 
-void Poller::take_doorbells() {
-    std::array<epoll_event, kMostEvents> events;
-    const int count = epoll_wait(doorbells_, events.data(), kMostEvents, 0);
+void EventLoop::take_doorbells() {
+    std::array<epoll_event, kMaxEvents> events;
+    const int count = epoll_wait(doorbells_, events.data(), kMaxEvents, 0);
     if (count <= 0) return;
     // Under the lock, since a doorbell that was removed may be closed by now, and its number another file's.
     const std::lock_guard lock(mutex_);
@@ -101,7 +101,7 @@ void Poller::take_doorbells() {
             if (++found->second.unread < found->second.most_unread) continue;
             found->second.unread = 0;
             // A peer may send without end.
-            for (int i = 0; i < 4 * kMostUnread && recv(file, &rings, sizeof rings, MSG_DONTWAIT) > 0;) ++i;
+            for (int i = 0; i < 4 * kMaxUnread && recv(file, &rings, sizeof rings, MSG_DONTWAIT) > 0;) ++i;
             continue;
         }
         // A peer has the same file, with its flags, and could make read() wait.
@@ -110,15 +110,15 @@ void Poller::take_doorbells() {
     }
 }
 
-void Poller::ring() {
+void EventLoop::ring() {
     write_one(own_doorbell_);
 }
 
-void Poller::wake() {
+void EventLoop::wake() {
     write_one(woken_);
 }
 
-void Poller::wait(uint64_t ns, bool doorbells) {
+void EventLoop::wait(uint64_t ns, bool doorbells) {
     // epoll_wait() counts milliseconds, and epoll_pwait2() is not everywhere.
     std::array<pollfd, 2> files{pollfd{.fd = control_, .events = POLLIN, .revents = 0},
                                 pollfd{.fd = doorbells_, .events = POLLIN, .revents = 0}};
@@ -128,9 +128,9 @@ void Poller::wait(uint64_t ns, bool doorbells) {
     if (files[0].revents != 0) serve_control();
 }
 
-void Poller::serve_control() {
-    std::array<epoll_event, kMostEvents> events;
-    const int count = epoll_wait(control_, events.data(), kMostEvents, 0);
+void EventLoop::serve_control() {
+    std::array<epoll_event, kMaxEvents> events;
+    const int count = epoll_wait(control_, events.data(), kMaxEvents, 0);
     for (int i = 0; i < count; ++i) {
         const int file = events[static_cast<size_t>(i)].data.fd;
         if (file == woken_) {
@@ -147,11 +147,11 @@ void Poller::serve_control() {
     }
 }
 
-void Poller::after_fork_in_child() {
+void EventLoop::after_fork_in_child() {
     close_files();
 }
 
-void Poller::close_files() {
+void EventLoop::close_files() {
     for (int* const file : {&own_doorbell_, &doorbells_, &woken_, &control_})
         if (*file >= 0) close(std::exchange(*file, -1));
 }

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // When frames are stored past the caches.
-#include "port/past_caches.h"
+#include "port/non_temporal_policy.h"
 
 #include <gtest/gtest.h>
 
 namespace rove::datapath {
 namespace {
 
-constexpr uint32_t kTrial = PastCaches::kTrial, kFrameBytes = 1024;
+constexpr uint32_t kTrial = NonTemporalPolicy::kTrial, kFrameBytes = 1024;
 
 // Sends `bursts` of a frame each, and returns how many of them went past the caches.
-uint32_t send(PastCaches& way, uint32_t bursts, uint64_t cost_through, uint64_t cost_past) {
+uint32_t send(NonTemporalPolicy& way, uint32_t bursts, uint64_t cost_through, uint64_t cost_past) {
     uint32_t past = 0;
     for (uint32_t i = 0; i < bursts; ++i) {
         way.next_burst();
-        past += way.goes_past();
-        if (way.is_timed()) way.cost(way.goes_past() ? cost_past : cost_through, kFrameBytes);
+        past += way.bypasses_cache();
+        if (way.is_timed()) way.cost(way.bypasses_cache() ? cost_past : cost_through, kFrameBytes);
     }
     return past;
 }
 
-bool pays(PastCaches& way) {
+bool pays(NonTemporalPolicy& way) {
     way.next_burst();
-    return way.goes_past();
+    return way.bypasses_cache();
 }
 
-TEST(PastCaches, IsTriedAndUsedWhereItSavesMuch) {
-    PastCaches near, middling, far;
+TEST(NonTemporalPolicy, IsTriedAndUsedWhereItSavesMuch) {
+    NonTemporalPolicy near, middling, far;
     EXPECT_EQ(send(near, 100 * kTrial, 40, 32), 100u);
     EXPECT_FALSE(pays(near));
     EXPECT_EQ(send(middling, 100 * kTrial, 63, 32), 100u);
@@ -36,18 +36,18 @@ TEST(PastCaches, IsTriedAndUsedWhereItSavesMuch) {
     EXPECT_TRUE(pays(far));
 }
 
-TEST(PastCaches, IsTimedSeldom) {
-    PastCaches way;
+TEST(NonTemporalPolicy, IsTimedSeldom) {
+    NonTemporalPolicy way;
     uint32_t timed = 0;
     for (uint32_t burst = 0; burst < 10 * kTrial; ++burst) {
         way.next_burst();
         timed += way.is_timed();
     }
-    EXPECT_EQ(timed, 10 * kTrial / PastCaches::kTimed);
+    EXPECT_EQ(timed, 10 * kTrial / NonTemporalPolicy::kTimed);
 }
 
-TEST(PastCaches, FollowsCoresThatMove) {
-    PastCaches way;
+TEST(NonTemporalPolicy, FollowsCoresThatMove) {
+    NonTemporalPolicy way;
     for (int move = 0; move < 3; ++move) {
         send(way, 20 * kTrial, 40, 32);
         EXPECT_FALSE(pays(way));
@@ -56,17 +56,17 @@ TEST(PastCaches, FollowsCoresThatMove) {
     }
 }
 
-TEST(PastCaches, IsNotMisledByPauses) {
-    PastCaches near, far;
+TEST(NonTemporalPolicy, IsNotMisledByPauses) {
+    NonTemporalPolicy near, far;
     send(near, 10 * kTrial, 40, 32);
     send(far, 10 * kTrial, 390, 32);
     for (int pause = 0; pause < 100; ++pause) {
-        send(near, PastCaches::kTimed, 10'000'000, 32);
+        send(near, NonTemporalPolicy::kTimed, 10'000'000, 32);
         EXPECT_FALSE(pays(near));
-        send(near, 20 * PastCaches::kTimed, 40, 32);
-        send(far, PastCaches::kTimed, 390, 10'000'000);
+        send(near, 20 * NonTemporalPolicy::kTimed, 40, 32);
+        send(far, NonTemporalPolicy::kTimed, 390, 10'000'000);
         EXPECT_TRUE(pays(far));
-        send(far, 20 * PastCaches::kTimed, 390, 32);
+        send(far, 20 * NonTemporalPolicy::kTimed, 390, 32);
     }
 }
 

@@ -11,21 +11,21 @@
 namespace rove::transport {
 
 // One worker stands still, of which the caller says elsewhere that it is the right one.
-class Held {
+class WorkerQuiesced {
   public:
-    Held(const Held&) = delete;
-    Held& operator=(const Held&) = delete;
+    WorkerQuiesced(const WorkerQuiesced&) = delete;
+    WorkerQuiesced& operator=(const WorkerQuiesced&) = delete;
 
   protected:
-    Held() = default;
-    ~Held() = default;
+    WorkerQuiesced() = default;
+    ~WorkerQuiesced() = default;
 };
 
 // No worker runs.
-class Paused : public Held {
+class AllWorkersQuiesced : public WorkerQuiesced {
   protected:
-    Paused() = default;
-    ~Paused() = default;
+    AllWorkersQuiesced() = default;
+    ~AllWorkersQuiesced() = default;
 };
 
 class GracePeriod {

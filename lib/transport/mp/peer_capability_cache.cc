@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 // See hello_peers.h.
-#include "transport/mp/hello_peers.h"
+#include "transport/mp/peer_capability_cache.h"
 
 #include <algorithm>
 #include <limits>
 
 namespace rove::transport {
 
-std::optional<bool> HelloPeers::speaks_mp(const wire::Gid& peer, uint64_t now_ns) const {
+std::optional<bool> PeerCapabilityCache::speaks_mp(const wire::Gid& peer, uint64_t now_ns) const {
     const std::lock_guard lock(mutex_);
     const auto found = beliefs_.find(peer);
     if (found == beliefs_.end() || now_ns >= found->second.until_ns) return std::nullopt;
     return found->second.mp;
 }
 
-void HelloPeers::said(const wire::Gid& peer, bool mp) {
+void PeerCapabilityCache::record_answer(const wire::Gid& peer, bool mp) {
     const std::lock_guard lock(mutex_);
     if (mp) {
-        believe(peer, {true, std::numeric_limits<uint64_t>::max()});
+        learn(peer, {true, std::numeric_limits<uint64_t>::max()});
     } else {
         beliefs_.erase(peer);
     }
 }
 
-void HelloPeers::was_silent(const wire::Gid& peer, uint64_t now_ns) {
+void PeerCapabilityCache::record_timeout(const wire::Gid& peer, uint64_t now_ns) {
     const std::lock_guard lock(mutex_);
     const auto found = beliefs_.find(peer);
     if (found != beliefs_.end() && found->second.mp && now_ns < found->second.until_ns) {
         found->second.until_ns = std::min(found->second.until_ns, now_ns + kForgetNs);
     } else {
-        believe(peer, {false, now_ns + kRcNs});
+        learn(peer, {false, now_ns + kRcNs});
     }
 }
 
-void HelloPeers::believe(const wire::Gid& peer, Belief belief) {
+void PeerCapabilityCache::learn(const wire::Gid& peer, CapabilityEntry belief) {
     if (beliefs_.size() >= kMaxPeers && !beliefs_.contains(peer))
         beliefs_.erase(std::min_element(beliefs_.begin(), beliefs_.end(), [](const auto& a, const auto& b) {
             return a.second.until_ns < b.second.until_ns;

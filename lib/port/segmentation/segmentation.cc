@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "port/segmentation/trains.h"
+#include "port/segmentation/segmentation.h"
 
 #include <netinet/in.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kEthernetBytes = 14, kMacsBytes = 12;
 constexpr size_t kIpv4AndUdpBytes = 28;
-constexpr size_t kLeastPacketBytes = kIpv4AndUdpBytes + wire::kLeastDatagramBytes - wire::kIcrcBytes;
+constexpr size_t kMinPacketBytes = kIpv4AndUdpBytes + wire::kMinDatagramBytes - wire::kIcrcBytes;
 
 uint8_t* place_of_datagram(rte_mbuf* mbuf) {
     return static_cast<uint8_t*>(mbuf->buf_addr) + RTE_PKTMBUF_HEADROOM + wire::kMaxLowerBytes;
@@ -38,13 +38,13 @@ wire::Outgoing in_one_piece(std::span<uint8_t> frame) {
 
 }  // namespace
 
-uint16_t TrainSender::burst(rte_mbuf** frames, uint16_t count) {
-    count = std::min<uint16_t>(count, kMostFrames);
+uint16_t GsoSender::burst(rte_mbuf** frames, uint16_t count) {
+    count = std::min<uint16_t>(count, kMaxFrames);
     singly_ -= singly_ != 0;
     group(frames, count);
     const std::span trains(sent_.data(), train_count_);
     send(trains);
-    std::bitset<kMostFrames> waits;
+    std::bitset<kMaxFrames> waits;
     for (const Train& train : trains) {
         if (train.result == Result::kSent) {
             counts_.frames.add(train.count);
@@ -59,7 +59,7 @@ uint16_t TrainSender::burst(rte_mbuf** frames, uint16_t count) {
         }
     }
     // What has gone, and what never will, first.
-    std::array<rte_mbuf*, kMostFrames> left;
+    std::array<rte_mbuf*, kMaxFrames> left;
     uint16_t gone = 0, left_count = 0;
     for (uint16_t i = 0; i < count; ++i) (waits[i] ? left[left_count++] : frames[gone++]) = frames[i];
     rte_pktmbuf_free_bulk(frames, gone);
@@ -67,7 +67,7 @@ uint16_t TrainSender::burst(rte_mbuf** frames, uint16_t count) {
     return gone;
 }
 
-void TrainSender::group(rte_mbuf** frames, uint16_t count) {
+void GsoSender::group(rte_mbuf** frames, uint16_t count) {
     train_count_ = 0;
     for (uint16_t i = 0; i < count; ++i) {
         const std::span bytes(rte_pktmbuf_mtod(frames[i], uint8_t*), frames[i]->data_len);
@@ -88,13 +88,13 @@ void TrainSender::group(rte_mbuf** frames, uint16_t count) {
 }
 
 // Behind the last train of its flow, if that takes it.
-bool TrainSender::append(const wire::Outgoing& frame, uint8_t at) {
+bool GsoSender::append(const wire::Outgoing& frame, uint8_t at) {
     if (singly_ != 0) return false;
     const size_t bytes = frame.datagram.size();
     for (size_t i = train_count_; i-- != 0;) {
         Train& train = sent_[i];
         if (!same_flow(train.first, frame)) continue;
-        if (train.ended || bytes > train.segment || train.bytes + bytes > kMostBytes) return false;
+        if (train.ended || bytes > train.segment || train.bytes + bytes > kMaxBytes) return false;
         train.frames[train.count++] = at;
         train.bytes += bytes;
         train.ended = bytes < train.segment;
@@ -103,7 +103,7 @@ bool TrainSender::append(const wire::Outgoing& frame, uint8_t at) {
     return false;
 }
 
-void TrainSender::identify(Train& train) {
+void GsoSender::identify(Train& train) {
     if (!train.first.ipv4) return;
     for (uint16_t i = 0; i < train.count; ++i) {
         const wire::Outgoing& one = frame(train, i);
@@ -111,7 +111,7 @@ void TrainSender::identify(Train& train) {
     }
 }
 
-void TrainSender::say_over_mtu(const Train& train) {
+void GsoSender::say_over_mtu(const Train& train) {
     if (std::exchange(said_over_mtu_, true)) return;
     const size_t packet = train.lower_bytes() - kEthernetBytes + train.segment;
     std::fprintf(stderr,
@@ -120,28 +120,28 @@ void TrainSender::say_over_mtu(const Train& train) {
                  port_.c_str(), packet, packet);
 }
 
-TrainReceiver::TrainReceiver(rte_mempool* pool, FrameCounts& counts)
+GroReceiver::GroReceiver(rte_mempool* pool, FrameCounts& counts)
     : pool_(pool),
       room_(static_cast<uint32_t>(rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM - wire::kMaxLowerBytes)),
       spills_(std::make_unique_for_overwrite<Bytes[]>(kBurst)),
       in_one_piece_(std::make_unique_for_overwrite<Bytes>()),
       counts_(counts) {
-    ready_.reserve(kBurst * kMostSegments);  // no packet shall allocate
+    ready_.reserve(kBurst * kMaxSegments);  // no packet shall allocate
 }
 
-TrainReceiver::~TrainReceiver() {
+GroReceiver::~GroReceiver() {
     for (Slot& slot : slots_) rte_pktmbuf_free_bulk(slot.mbufs.data(), static_cast<unsigned>(slot.mbuf_count));
     rte_pktmbuf_free_bulk(ready_.data() + ready_next_, static_cast<unsigned>(ready_.size() - ready_next_));
 }
 
-uint16_t TrainReceiver::give(rte_mbuf** frames) {
+uint16_t GroReceiver::give(rte_mbuf** frames) {
     const size_t count = std::min<size_t>(kBurst, ready_.size() - ready_next_);
     std::copy_n(ready_.begin() + static_cast<ptrdiff_t>(ready_next_), count, frames);
     ready_next_ += count;
     return static_cast<uint16_t>(count);
 }
 
-void TrainReceiver::add(std::span<rte_mbuf*> frames) {
+void GroReceiver::add(std::span<rte_mbuf*> frames) {
     uint64_t bytes = 0;
     for (const rte_mbuf* const frame : frames) bytes += frame->data_len;
     counts_.frames.add(frames.size());
@@ -149,7 +149,7 @@ void TrainReceiver::add(std::span<rte_mbuf*> frames) {
     ready_.insert(ready_.end(), frames.begin(), frames.end());
 }
 
-size_t TrainReceiver::receive(int file, size_t front) {
+size_t GroReceiver::receive(int file, size_t front) {
     if (!has_frames()) {
         ready_.clear();
         ready_next_ = 0;
@@ -163,11 +163,11 @@ size_t TrainReceiver::receive(int file, size_t front) {
     return filled_;
 }
 
-unsigned TrainReceiver::prepare(size_t front) {
+unsigned GroReceiver::prepare(size_t front) {
     const unsigned wanted = trains_ ? kTrains : kBurst;
     const bool in_place = trains_ && train_segment_ != 0;
     const uint32_t bytes = in_place ? train_segment_ : room_;
-    const size_t buffers = in_place ? std::min(kMostBuffers, (sizeof(Bytes) + bytes - 1) / bytes) : 1;
+    const size_t buffers = in_place ? std::min(kMaxBuffers, (sizeof(Bytes) + bytes - 1) / bytes) : 1;
     if (const Layout layout{front, buffers, bytes}; layout != layout_) {
         layout_ = layout;
         prepared_ = 0;
@@ -180,12 +180,12 @@ unsigned TrainReceiver::prepare(size_t front) {
     return std::min(prepared_, wanted);
 }
 
-unsigned TrainReceiver::prepare(unsigned from, unsigned until) {
+unsigned GroReceiver::prepare(unsigned from, unsigned until) {
     while (from < until && prepare_slot(from)) ++from;
     return from;
 }
 
-bool TrainReceiver::prepare_slot(unsigned at) {
+bool GroReceiver::prepare_slot(unsigned at) {
     const auto& [front, buffers, bytes] = layout_;
     Slot& slot = slots_[at];
     if (slot.mbuf_count < buffers) {
@@ -207,13 +207,13 @@ bool TrainReceiver::prepare_slot(unsigned at) {
     return true;
 }
 
-const uint8_t* TrainReceiver::head(size_t message, size_t bytes) {
+const uint8_t* GroReceiver::head(size_t message, size_t bytes) {
     const Slot& slot = slots_[message];
     return slot.pieces[0].iov_len >= bytes ? slot.front.data() : gather(slot, bytes);
 }
 
-std::span<rte_mbuf*> TrainReceiver::take(size_t message, const Message& parts) {
-    if (parts.segment < wire::kLeastDatagramBytes || parts.segment > room_) {
+std::span<rte_mbuf*> GroReceiver::take(size_t message, const Message& parts) {
+    if (parts.segment < wire::kMinDatagramBytes || parts.segment > room_) {
         counts_.errors.add(parts.segment == 0 ? 1 : parts.datagrams());
         return {};
     }
@@ -223,12 +223,12 @@ std::span<rte_mbuf*> TrainReceiver::take(size_t message, const Message& parts) {
         parts.front == slot.pieces[0].iov_len &&
         (datagrams == 1 ? parts.segment <= buffer : parts.segment == buffer && datagrams <= slot.buffers);
     trains_ |= datagrams > 1;
-    if (datagrams > 1 && parts.segment >= kLeastInPlace) train_segment_ = static_cast<uint32_t>(parts.segment);
+    if (datagrams > 1 && parts.segment >= kMinInPlace) train_segment_ = static_cast<uint32_t>(parts.segment);
     return in_place ? take_in_place(slot, parts) : take_copies(slot, parts);
 }
 
 // Its frames have their mbufs' datagrams in place.
-std::span<rte_mbuf*> TrainReceiver::take_in_place(Slot& slot, const Message& parts) {
+std::span<rte_mbuf*> GroReceiver::take_in_place(Slot& slot, const Message& parts) {
     const size_t count = parts.datagrams();
     std::copy_n(slot.mbufs.begin(), count, taken_.begin());
     std::copy(slot.mbufs.begin() + static_cast<ptrdiff_t>(count),
@@ -237,7 +237,7 @@ std::span<rte_mbuf*> TrainReceiver::take_in_place(Slot& slot, const Message& par
     return set_datagrams(parts, count);
 }
 
-std::span<rte_mbuf*> TrainReceiver::take_copies(Slot& slot, const Message& parts) {
+std::span<rte_mbuf*> GroReceiver::take_copies(Slot& slot, const Message& parts) {
     const uint8_t* const whole = gather(slot, parts.bytes) + parts.front;
     const size_t count = std::min(parts.datagrams(), taken_.size());
     counts_.errors.add(parts.datagrams() - count);
@@ -251,7 +251,7 @@ std::span<rte_mbuf*> TrainReceiver::take_copies(Slot& slot, const Message& parts
 }
 
 // Of those that were taken: their mbufs have nothing but the datagrams.
-std::span<rte_mbuf*> TrainReceiver::set_datagrams(const Message& parts, size_t count) {
+std::span<rte_mbuf*> GroReceiver::set_datagrams(const Message& parts, size_t count) {
     for (size_t i = 0; i < count; ++i) {
         taken_[i]->data_off = RTE_PKTMBUF_HEADROOM + wire::kMaxLowerBytes;
         taken_[i]->pkt_len = taken_[i]->data_len = static_cast<uint16_t>(parts.bytes_of(i));
@@ -260,7 +260,7 @@ std::span<rte_mbuf*> TrainReceiver::set_datagrams(const Message& parts, size_t c
 }
 
 // Its first bytes, one behind the other.
-uint8_t* TrainReceiver::gather(const Slot& slot, size_t bytes) {
+uint8_t* GroReceiver::gather(const Slot& slot, size_t bytes) {
     uint8_t* const whole = in_one_piece_->data();
     size_t gathered = 0;
     for (size_t i = 0; gathered < bytes; ++i) {
@@ -273,7 +273,7 @@ uint8_t* TrainReceiver::gather(const Slot& slot, size_t bytes) {
 
 // If the first and the last are as far apart as they would be if each had the one behind that before it, so are the
 // others: whether they really are, the engine will find by their ICRCs. That saves a look at most of the bytes.
-void TrainReceiver::identify(std::span<rte_mbuf*> frames) {
+void GroReceiver::identify(std::span<rte_mbuf*> frames) {
     const auto last = static_cast<uint16_t>(frames.size() - 1);
     const uint16_t first = identify(*frames.front(), wire::identification(l3_of(*frames.front())));
     if (last == 0) return;
@@ -290,11 +290,11 @@ void TrainReceiver::identify(std::span<rte_mbuf*> frames) {
 }
 
 // Returns what it is; as it was assumed to be if there is none: then the engine will find the ICRC wrong, and count it.
-uint16_t TrainReceiver::identify(rte_mbuf& mbuf, uint16_t assumed) {
+uint16_t GroReceiver::identify(rte_mbuf& mbuf, uint16_t assumed) {
     uint8_t* const l3 = l3_of(mbuf);
     const size_t packet = mbuf.data_len - kEthernetBytes - wire::kIcrcBytes;
     wire::set_identification(l3, assumed);
-    if (packet < kLeastPacketBytes || packet % 4 != 0) return assumed;
+    if (packet < kMinPacketBytes || packet % 4 != 0) return assumed;
     const auto found = identifications_.find(l3, packet);
     if (!found || *found == assumed) return assumed;
     wire::set_identification(l3, *found);

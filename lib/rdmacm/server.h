@@ -55,7 +55,7 @@ void before_fork();
 void after_fork_in_parent();
 void after_fork_in_child();
 // The signal came that ends the process. Safe in its handler.
-void end_with(int signal);
+void terminate_by_signal(int signal);
 // At process exit: connections are ended, so that peers learn of it. The datapath still runs.
 void stop();
 

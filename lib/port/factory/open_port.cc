@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "port/open_port.h"
+#include "port/factory/open_port.h"
 
-#include "port/port_name.h"
 #include "port/ethdev/ethdev.h"
 #include "port/kernel_interface/interface.h"
 #include "port/memif/memif.h"
 #include "port/mesh/mesh.h"
+#include "port/port_name.h"
 #include "port/udp/udp.h"
 
 namespace rove::datapath {

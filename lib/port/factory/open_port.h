@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "port/device_config.h"
-#include "port/mesh/link_port.h"
+#include "port/memif/link_port.h"
 #include "port/port.h"
 
 namespace rove::datapath {

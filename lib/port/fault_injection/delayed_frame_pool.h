@@ -9,7 +9,7 @@
 
 namespace rove::datapath {
 
-class Shelf {
+class DelayedFramePool {
   public:
     // The frames that wait are mbufs of the worker's pool, which all its ports receive into (Port::open), or of the
     // pool for impairments: half of kImpairedMbufs (eal.h).
@@ -21,11 +21,11 @@ class Shelf {
         Frame* next = nullptr;
     };
 
-    Shelf() : frames_(kFrames) {
+    DelayedFramePool() : frames_(kFrames) {
         for (Frame& frame : frames_) give_back(frame);
     }
-    Shelf(const Shelf&) = delete;
-    Shelf& operator=(const Shelf&) = delete;
+    DelayedFramePool(const DelayedFramePool&) = delete;
+    DelayedFramePool& operator=(const DelayedFramePool&) = delete;
 
     // Null when it is full.
     Frame* take() {

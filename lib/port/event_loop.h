@@ -15,12 +15,12 @@
 
 namespace rove::datapath {
 
-class Poller {
+class EventLoop {
   public:
-    Poller();
-    ~Poller();
-    Poller(const Poller&) = delete;
-    Poller& operator=(const Poller&) = delete;
+    EventLoop();
+    ~EventLoop();
+    EventLoop(const EventLoop&) = delete;
+    EventLoop& operator=(const EventLoop&) = delete;
     // Returns false if the process had no descriptors for it.
     bool is_open() const { return control_ >= 0 && woken_ >= 0 && doorbells_ >= 0 && own_doorbell_ >= 0; }
 

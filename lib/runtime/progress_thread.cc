@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The background thread.
-#include "runtime/background.h"
+#include "runtime/progress_thread.h"
 
 #include <poll.h>
 #include <rte_pause.h>
@@ -32,29 +32,29 @@ constexpr uint64_t kSeldomNs = 1'000'000'000;     // without such ports
 
 }  // namespace
 
-void Background::stop() {
+void ProgressThread::stop() {
     stop_.store(true, std::memory_order_relaxed);
-    take_over();
+    request_drive();
     runtime_.poller().ring();
 }
 
-void Background::take_over() {
+void ProgressThread::request_drive() {
     taken_over_.store(true, std::memory_order_seq_cst);
     wake();
 }
 
-void Background::wake() {
+void ProgressThread::wake() {
     if (asleep_.exchange(false, std::memory_order_seq_cst)) runtime_.poller().wake();
 }
 
-void Background::end_sleep() {
+void ProgressThread::end_sleep() {
     if (runtime_.config().progress == Progress::kShared)
         wake();
     else
         runtime_.poller().ring();
 }
 
-void Background::rest() {
+void ProgressThread::rest() {
     Worker& worker = *runtime_.workers().front();
     sleeps_until_ns_.store(UINT64_MAX, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -63,7 +63,7 @@ void Background::rest() {
     if (const Worker::Drive drive(worker); drive) {
         WorkerCore& core = worker.core(drive);
         if (core.round() == 0) {
-            until_ns = core.wanted_at();
+            until_ns = core.next_wakeup_ns();
             armed = until_ns > runtime_.now_ns() && core.arm();
             // A thread that drives afterwards leaves a deadline of its own.
             sleeps_until_ns_.store(until_ns, std::memory_order_relaxed);
@@ -72,7 +72,7 @@ void Background::rest() {
     const uint64_t now_ns = runtime_.now_ns();
     uint64_t rested_ns = 0;
     if (armed && now_ns < until_ns && !stopped()) {
-        Poller& poller = runtime_.poller();
+        EventLoop& poller = runtime_.poller();
         const uint64_t ns = until_ns - now_ns;
         const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
         pollfd doorbells{.fd = poller.doorbells(), .events = POLLIN, .revents = 0};
@@ -85,15 +85,15 @@ void Background::rest() {
     worker.core(hold).disarm(rested_ns);
 }
 
-void Background::look_after_ports() {
+void ProgressThread::schedule_port_check() {
     ports_changed_.store(true, std::memory_order_relaxed);
-    take_over();
+    request_drive();
 }
 
-void Background::nap(uint64_t ns) {
+void ProgressThread::nap(uint64_t ns) {
     const uint64_t until_ns = runtime_.now_ns() + ns;
     asleep_.store(true, std::memory_order_seq_cst);
-    // Pairs with take_over(): either it sees us asleep and wakes us, or we see that it was here.
+    // Pairs with request_drive(): either it sees us asleep and wakes us, or we see that it was here.
     if (!taken_over_.load(std::memory_order_seq_cst))
         for (uint64_t now_ns = until_ns - ns; now_ns < until_ns && asleep_.load(std::memory_order_relaxed);
              now_ns = runtime_.now_ns())
@@ -103,7 +103,7 @@ void Background::nap(uint64_t ns) {
 
 // Sleeps until a frame rings or wake_by() brings an earlier deadline. Returns true if we may have taken a doorbell.
 // The frames are ours then, since a thread that has begun to watch meanwhile does not wake up for it.
-bool Background::sleep_until_rung(uint64_t until_ns) {
+bool ProgressThread::sleep_until_rung(uint64_t until_ns) {
     Worker& worker = *runtime_.workers().front();
     // A time that lies ahead is kept, also if its deadline has gone: else the next post, whose deadline is later, would
     // wake us.
@@ -115,7 +115,7 @@ bool Background::sleep_until_rung(uint64_t until_ns) {
     {
         // Whoever drove before has left his deadline, and whoever drives afterwards sees that we sleep.
         const Worker::Drive drive(worker);
-        armed = drive && worker.core(drive).wanted_at() >= until_ns && worker.core(drive).arm();
+        armed = drive && worker.core(drive).next_wakeup_ns() >= until_ns && worker.core(drive).arm();
     }
     const uint64_t now_ns = runtime_.now_ns();
     uint64_t rested_ns = 0;
@@ -135,7 +135,7 @@ bool Background::sleep_until_rung(uint64_t until_ns) {
 
 // Until a thread that watched returns to the application, or a deadline. Not where something is due already: frames
 // that a full port holds are the watcher's, and a deadline of a protocol clock that stands still does not pass.
-void Background::sleep_until_needed(uint64_t until_ns) {
+void ProgressThread::sleep_until_needed(uint64_t until_ns) {
     sleeps_until_ns_.store(until_ns, std::memory_order_seq_cst);
     asleep_.store(true, std::memory_order_seq_cst);
     const uint64_t now_ns = runtime_.now_ns();
@@ -144,14 +144,14 @@ void Background::sleep_until_needed(uint64_t until_ns) {
         // A thread that drove before has left its deadline, and one that drives afterwards sees that we sleep.
         Worker& worker = *runtime_.workers().front();
         if (const Worker::Drive drive(worker); drive) {
-            const uint64_t wanted_ns = worker.core(drive).wanted_at();
+            const uint64_t wanted_ns = worker.core(drive).next_wakeup_ns();
             is_due = wanted_ns <= now_ns;
             until_ns = std::min(until_ns, wanted_ns);
             // Our own leaving of the worker must not wake us.
             sleeps_until_ns_.store(is_due ? 0 : until_ns, std::memory_order_seq_cst);
         }
     }
-    // Pairs with expect_watcher() and take_over(): either they see us asleep, or we see that they were here.
+    // Pairs with expect_watcher() and request_drive(): either they see us asleep, or we see that they were here.
     if (!is_due && runtime_.watchers().is_watched() && !taken_over_.load(std::memory_order_seq_cst))
         runtime_.poller().wait_for_control(until_ns - now_ns);
     asleep_.store(false, std::memory_order_seq_cst);
@@ -160,7 +160,7 @@ void Background::sleep_until_needed(uint64_t until_ns) {
 }
 
 // One look in the state "replaced".
-void Background::leave_to_watchers() {
+void ProgressThread::leave_to_watchers() {
     Watchers& watchers = runtime_.watchers();
     const uint64_t now_ns = runtime_.now_ns();
     const uint32_t changes = watchers.changes();
@@ -169,47 +169,47 @@ void Background::leave_to_watchers() {
     if (const Worker::Drive drive(*runtime_.workers().front()); drive) {
         WorkerCore& core = runtime_.workers().front()->core(drive);
         // The rest of a round (0) is left to the application's next call, if it makes calls.
-        const uint64_t wanted_ns = core.wanted_at();
-        if (wanted_ns <= now_ns && !(active && wanted_ns == 0)) core.rescue_round();
+        const uint64_t wanted_ns = core.next_wakeup_ns();
+        if (wanted_ns <= now_ns && !(active && wanted_ns == 0)) core.background_round();
     }
     if (!active && !watchers.is_watched()) watchers.promote();
     if (active || !watchers.is_watched())
         nap(kWatchNapNs);
     else
-        sleep_until_needed(now_ns + care_ns());
+        sleep_until_needed(now_ns + poll_interval_ns());
 }
 
-uint64_t Background::care_ns() const {
-    return runtime_.wants_care() ? kHousekeepingNs : kSeldomNs;
+uint64_t ProgressThread::poll_interval_ns() const {
+    return runtime_.needs_polling() ? kHousekeepingNs : kSeldomNs;
 }
 
-void Background::housekeep(uint64_t now_ns) {
-    if (now_ns - housekept_ns_ < care_ns() && !ports_changed_.load(std::memory_order_relaxed)) return;
+void ProgressThread::housekeep(uint64_t now_ns) {
+    if (now_ns - housekept_ns_ < poll_interval_ns() && !ports_changed_.load(std::memory_order_relaxed)) return;
     ports_changed_.store(false, std::memory_order_relaxed);
     housekept_ns_ = now_ns;
     runtime_.housekeeping();
 }
 
-void Background::run() {
+void ProgressThread::run() {
     prctl(PR_SET_TIMERSLACK, 1);  // ns; the default of 50 us would double our shorter naps
     if (runtime_.config().progress == Progress::kShared) {
-        share();
+        run_shared();
         return;
     }
     while (!stopped()) {
         housekeep(runtime_.now_ns());
-        nap(care_ns());
+        nap(poll_interval_ns());
         taken_over_.store(false, std::memory_order_relaxed);
     }
 }
 
-bool Background::driven_since(uint64_t time_ns) {
+bool ProgressThread::driven_since(uint64_t time_ns) {
     Worker& worker = *runtime_.workers().front();
     const Worker::Drive drive(worker);
     return !drive || worker.core(drive).received_ns() > time_ns;
 }
 
-void Background::share() {
+void ProgressThread::run_shared() {
     Worker& worker = *runtime_.workers().front();
     bool watching = false;
     bool handed_over = false;  // the application sleeps: no other thread will see that a frame has come
@@ -264,10 +264,10 @@ void Background::share() {
                 sched_yield();
                 continue;
             }
-            moved = worker.core(drive).rescue_round();
+            moved = worker.core(drive).background_round();
             owes_round &= moved != 0 && runtime_.watchers().is_watched();  // one that is awake looks before it sleeps
             deadline_ns = worker.core(drive).next_deadline();
-            has_left = worker.core(drive).wanted_at() == 0;
+            has_left = worker.core(drive).next_wakeup_ns() == 0;
         }
         if (moved != 0) {
             idle_since_ns = now_ns;
@@ -275,14 +275,14 @@ void Background::share() {
         } else if (now_ns - idle_since_ns >= (handed_over && runtime_.all_ring() ? 0 : kIdleNs)) {
             const bool may_ring = !has_left && (handed_over || nap_ns == kLastNapNs);
             if (deadline_ns > now_ns && runtime_.all_ring() && may_ring)
-                owes_round = sleep_until_rung(std::min(now_ns + care_ns(), deadline_ns));
+                owes_round = sleep_until_rung(std::min(now_ns + poll_interval_ns(), deadline_ns));
             else if (deadline_ns > now_ns)
                 nap(std::min(nap_ns, deadline_ns - now_ns));
             nap_ns = std::min(nap_ns * 2, kLastNapNs);
         } else {
             rte_pause();
         }
-        if (runtime_.is_crowded()) runtime_.yield();
+        if (runtime_.is_oversubscribed()) runtime_.yield();
     }
 }
 

@@ -9,38 +9,38 @@
 
 namespace rove::verbs {
 
-class ObjectCount {
+class ObjectQuota {
   public:
-    explicit ObjectCount(uint32_t limit) : limit_(limit) {}
-    ObjectCount(const ObjectCount&) = delete;
-    ObjectCount& operator=(const ObjectCount&) = delete;
+    explicit ObjectQuota(uint32_t limit) : limit_(limit) {}
+    ObjectQuota(const ObjectQuota&) = delete;
+    ObjectQuota& operator=(const ObjectQuota&) = delete;
 
     // One object's place, which the object keeps and gives back when it is destroyed. Empty (false) if there was none.
-    class Place {
+    class Ticket {
       public:
-        Place() = default;
-        Place(Place&& other) noexcept : count_(std::exchange(other.count_, nullptr)) {}
-        Place& operator=(Place&& other) noexcept {
+        Ticket() = default;
+        Ticket(Ticket&& other) noexcept : count_(std::exchange(other.count_, nullptr)) {}
+        Ticket& operator=(Ticket&& other) noexcept {
             std::swap(count_, other.count_);
             return *this;
         }
-        ~Place() {
+        ~Ticket() {
             if (count_ != nullptr) count_->taken_.fetch_sub(1, std::memory_order_relaxed);
         }
         explicit operator bool() const { return count_ != nullptr; }
 
       private:
-        friend class ObjectCount;
-        explicit Place(ObjectCount& count) : count_(&count) {}
-        ObjectCount* count_ = nullptr;
+        friend class ObjectQuota;
+        explicit Ticket(ObjectQuota& count) : count_(&count) {}
+        ObjectQuota* count_ = nullptr;
     };
 
-    Place take() {
+    Ticket take() {
         uint32_t taken = taken_.load(std::memory_order_relaxed);
         do {
             if (taken == limit_) return {};
         } while (!taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed));
-        return Place(*this);
+        return Ticket(*this);
     }
     uint32_t taken() const { return taken_.load(std::memory_order_relaxed); }
 

@@ -13,11 +13,11 @@
 #include <mutex>
 #include <string>
 
-#include "port/poller.h"
 #include "base/file_descriptor.h"
+#include "port/event_loop.h"
 #include "port/memif/memif_connection.h"
-#include "port/port.h"
 #include "port/memif/ring.h"
+#include "port/port.h"
 
 namespace rove::datapath {
 
@@ -36,9 +36,9 @@ struct LinkRings {
 };
 
 // Whoever moves the frames of links: the runtime, for its workers. Not while a worker is held.
-class LinkUser {
+class LinkObserver {
   public:
-    virtual ~LinkUser() = default;
+    virtual ~LinkObserver() = default;
     // Returns the number of a new outlet, for Path::outlet; nothing if there are too many.
     virtual std::optional<uint16_t> new_outlet() = 0;
     // Takes a number back that no path has.
@@ -52,8 +52,8 @@ class LinkUser {
 class LinkPort : public Port {
   public:
     struct Environment {
-        Poller& poller;
-        LinkUser& user;
+        EventLoop& poller;
+        LinkObserver& user;
         rte_mempool* pool;
         uint32_t frame_bytes;     // that a frame of the port can have
         bool for_bridge = false;  // its addresses are those of others, and ARP and ND are the bridge's (interface.h)
@@ -64,7 +64,7 @@ class LinkPort : public Port {
     std::unique_ptr<RxQueue> make_rx_queue(uint16_t) override { return nullptr; }
     std::unique_ptr<TxQueue> make_tx_queue(uint16_t) override { return nullptr; }
     PortStatistics statistics() const override;
-    bool wants_care() const override { return false; }
+    bool needs_polling() const override { return false; }
 
   protected:
     using LinkId = uint64_t;

@@ -12,7 +12,7 @@
 
 namespace rove::transport {
 
-class HelloPeers {
+class PeerCapabilityCache {
   public:
     // When it is full, what would be forgotten soonest goes: who was silent, then who has become silent, then anybody.
     static constexpr size_t kMaxPeers = 4096;               // about 400 KiB
@@ -21,18 +21,18 @@ class HelloPeers {
 
     // Nothing: it is not known.
     std::optional<bool> speaks_mp(const wire::Gid& peer, uint64_t now_ns) const;
-    void said(const wire::Gid& peer, bool mp);
-    void was_silent(const wire::Gid& peer, uint64_t now_ns);
+    void record_answer(const wire::Gid& peer, bool mp);
+    void record_timeout(const wire::Gid& peer, uint64_t now_ns);
 
   private:
-    struct Belief {
+    struct CapabilityEntry {
         bool mp = false;
         uint64_t until_ns = 0;
     };
-    void believe(const wire::Gid& peer, Belief belief);
+    void learn(const wire::Gid& peer, CapabilityEntry belief);
 
     mutable std::mutex mutex_;
-    std::map<wire::Gid, Belief> beliefs_;
+    std::map<wire::Gid, CapabilityEntry> beliefs_;
 };
 
 }  // namespace rove::transport

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The provider of this process.
+// The provider of this process. lib/preload defines these, since it reads the environment; lib/rdmacm uses them too.
 #pragma once
 
 #include <mutex>

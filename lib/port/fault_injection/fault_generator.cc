@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dice.
-#include "port/fault_injection/dice.h"
+#include "port/fault_injection/fault_generator.h"
 
 #include <cmath>
 
@@ -14,7 +14,7 @@ uint64_t threshold(double probability) {
 
 }  // namespace
 
-void FateDice::set(const PathSettings& settings) {
+void FaultGenerator::set(const PathSettings& settings) {
     loss_ = threshold(settings.loss);
     duplicate_ = threshold(settings.duplicate);
     corrupt_ = threshold(settings.corrupt);
@@ -22,8 +22,8 @@ void FateDice::set(const PathSettings& settings) {
     mark_ = threshold(settings.mark);
 }
 
-Fate FateDice::next(uint32_t frame_bytes) {
-    Fate fate;
+FaultDecision FaultGenerator::next(uint32_t frame_bytes) {
+    FaultDecision fate;
     if (hit(loss_)) {
         fate.lose = true;
         return fate;

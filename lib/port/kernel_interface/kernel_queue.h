@@ -6,21 +6,21 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "port/poller.h"
 #include "base/file_descriptor.h"
+#include "port/event_loop.h"
 #include "port/port.h"
-#include "port/segmentation/trains.h"
+#include "port/segmentation/segmentation.h"
 
 namespace rove::datapath {
 
 class KernelQueue : public RxQueue {
   public:
     ~KernelQueue() override {
-        if (rings_) poller_.remove_doorbell(file());
+        if (rings_) event_loop_.remove_doorbell(file());
     }
     bool arm() override {
         if (!rings_) {
-            poller_.add_doorbell(file(), Poller::Doorbell::kSocket);
+            event_loop_.add_doorbell(file(), EventLoop::Doorbell::kSocket);
             rings_ = true;
         }
         return !has_frames();
@@ -31,15 +31,15 @@ class KernelQueue : public RxQueue {
     virtual uint64_t missed() = 0;  // had no place
 
   protected:
-    KernelQueue(FileDescriptor file, Poller& poller, bool lends)
-        : RxQueue(lends), file_(std::move(file)), poller_(poller) {}
+    KernelQueue(FileDescriptor file, EventLoop& poller, bool is_zero_copy)
+        : RxQueue(is_zero_copy), file_(std::move(file)), event_loop_(poller) {}
     virtual bool has_frames() const = 0;
 
     const FileDescriptor file_;
     FrameCounts counts_;
 
   private:
-    Poller& poller_;
+    EventLoop& event_loop_;
     bool rings_ = false;  // it is among the poller's doorbells
 };
 

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "port/port.h"
 #include "port/memif/ring.h"
+#include "port/port.h"
 #include "wire/datagram.h"
 
 namespace rove::datapath {
@@ -40,20 +40,20 @@ struct FrameCounts {
 // DESIGN NOTE. Frames of one flow and size are a train, wherever among the others they stand: those of another flow
 // take another path, or go to another host, where none can tell which was first. What the kernel does not take stays
 // the caller's, in its order.
-class TrainSender : public TxQueue {
+class GsoSender : public TxQueue {
   public:
     enum class Others : bool { kLeft, kSent };  // frames that are not RoCE: ARP, ND, IGMP, MLD, echo
     // `port` is its name in messages. `counts` has to be there only when it sends.
-    TrainSender(std::string port, FrameCounts& counts, Others others)
+    GsoSender(std::string port, FrameCounts& counts, Others others)
         : port_(std::move(port)), others_(others), counts_(counts) {}
     // A train.
-    Burst wanted() const final { return {kMostFrames, kMostBytes - kLargestFrameBytes}; }
+    Burst wanted() const final { return {kMaxFrames, kMaxBytes - kLargestFrameBytes}; }
     uint16_t burst(rte_mbuf** frames, uint16_t count) final;
 
   protected:
     // Of a burst, and of a train: UDP_MAX_SEGMENTS of older kernels.
-    static constexpr size_t kMostFrames = kMostBurst;
-    static constexpr uint32_t kMostBytes = 65'000;  // of a train
+    static constexpr size_t kMaxFrames = kMaxBurst;
+    static constexpr uint32_t kMaxBytes = 65'000;  // of a train
     static constexpr size_t kEthernetBytes = 14;
 
     enum class Result : uint8_t { kFull, kSent, kDropped, kOverMtu };
@@ -65,7 +65,7 @@ class TrainSender : public TxQueue {
         bool ended = false;             // by a shorter one
         uint8_t count = 0;
         Result result = Result::kFull;
-        std::array<uint8_t, kMostFrames> frames;  // where they stand in the burst
+        std::array<uint8_t, kMaxFrames> frames;  // where they stand in the burst
         // Before each datagram.
         size_t lower_bytes() const { return static_cast<size_t>(first.datagram.data() - first.l3) + kEthernetBytes; }
     };
@@ -91,8 +91,8 @@ class TrainSender : public TxQueue {
     bool said_over_mtu_ = false;
     uint32_t singly_ = 0;  // bursts yet to go without trains
     wire::Identifications identifications_;
-    std::array<wire::Outgoing, kMostFrames> outgoing_;
-    std::array<Train, kMostFrames> sent_;
+    std::array<wire::Outgoing, kMaxFrames> outgoing_;
+    std::array<Train, kMaxFrames> sent_;
     size_t train_count_ = 0;
     FrameCounts& counts_;
 };
@@ -106,10 +106,10 @@ class TrainSender : public TxQueue {
 // 2. A train takes as many buffers as it may have datagrams. So when trains come, a call asks for a few of them; else
 //    for as many datagrams as a burst has.
 // 3. A slot stays prepared until a message has filled it: who polls in vain prepares nothing.
-class TrainReceiver {
+class GroReceiver {
   public:
     // What comes in a message before its datagrams, at most: Ethernet, IPv6 and UDP headers, and what the kernel says.
-    static constexpr size_t kMostFrontBytes = wire::kMaxLowerBytes + 16;
+    static constexpr size_t kMaxFrontBytes = wire::kMaxLowerBytes + 16;
     // What one message has: `front` bytes, then datagrams of `segment` bytes, of which the last may be shorter.
     struct Message {
         size_t bytes, front, segment;
@@ -117,10 +117,10 @@ class TrainReceiver {
         size_t bytes_of(size_t datagram) const { return std::min(segment, bytes - front - datagram * segment); }
     };
 
-    TrainReceiver(rte_mempool* pool, FrameCounts& counts);
-    ~TrainReceiver();
-    TrainReceiver(const TrainReceiver&) = delete;
-    TrainReceiver& operator=(const TrainReceiver&) = delete;
+    GroReceiver(rte_mempool* pool, FrameCounts& counts);
+    ~GroReceiver();
+    GroReceiver(const GroReceiver&) = delete;
+    GroReceiver& operator=(const GroReceiver&) = delete;
 
     // Receives what is there, the first `front` bytes of each message apart. Returns how many messages came.
     size_t receive(int file, size_t front);
@@ -142,19 +142,19 @@ class TrainReceiver {
 
   private:
     static constexpr size_t kBurst = RxQueue::kBurst;
-    static constexpr size_t kTrains = 2;            // received in one call
-    static constexpr size_t kMostSegments = 128;    // of a train: the kernel's UDP_MAX_SEGMENTS
-    static constexpr size_t kMostBuffers = 64;      // of a train that falls into place: 64 KiB of 1 KiB each
-    static constexpr uint32_t kLeastInPlace = 512;  // shorter datagrams of a train are as well copied
-    using Bytes = std::array<uint8_t, 65'536 + kMostFrontBytes>;  // of a message at most
+    static constexpr size_t kTrains = 2;          // received in one call
+    static constexpr size_t kMaxSegments = 128;   // of a train: the kernel's UDP_MAX_SEGMENTS
+    static constexpr size_t kMaxBuffers = 64;     // of a train that falls into place: 64 KiB of 1 KiB each
+    static constexpr uint32_t kMinInPlace = 512;  // shorter datagrams of a train are as well copied
+    using Bytes = std::array<uint8_t, 65'536 + kMaxFrontBytes>;  // of a message at most
 
     // What one message of recvmmsg() fills.
     struct Slot {
-        std::array<rte_mbuf*, kMostBuffers> mbufs{};
+        std::array<rte_mbuf*, kMaxBuffers> mbufs{};
         size_t mbuf_count = 0;
-        std::array<iovec, kMostBuffers + 2> pieces;  // the front, mbufs, and the spill behind them
-        size_t buffers = 0;                          // of `pieces`, that are mbufs'
-        std::array<uint8_t, kMostFrontBytes> front;
+        std::array<iovec, kMaxBuffers + 2> pieces;  // the front, mbufs, and the spill behind them
+        size_t buffers = 0;                         // of `pieces`, that are mbufs'
+        std::array<uint8_t, kMaxFrontBytes> front;
         alignas(sockaddr_storage) std::array<char, 32> from;
         alignas(cmsghdr) std::array<char, 128> control;
     };
@@ -187,7 +187,7 @@ class TrainReceiver {
     unsigned filled_ = 0;              // ... but for those that the last call has filled, which are the first
     std::unique_ptr<Bytes[]> spills_;  // as slots_; the kernel gives them memory when something falls there
     std::unique_ptr<Bytes> in_one_piece_;
-    std::array<rte_mbuf*, kMostSegments> taken_;
+    std::array<rte_mbuf*, kMaxSegments> taken_;
     std::vector<rte_mbuf*> ready_;  // from ready_next_ on
     size_t ready_next_ = 0;
     FrameCounts& counts_;
