@@ -130,7 +130,7 @@ Report table1(uint64_t) {
     report.measures.push_back(
         {"... and records of packets, while any are on their way", "B", static_cast<double>(records)});
     report.measures.push_back({"... and for early packets that are held, of a worker", "B",
-                               static_cast<double>(MultipathShared::kHeldPackets * sizeof(HeldPacket))});
+                               static_cast<double>(MultipathShared::kHeldPackets * sizeof(EarlyPacket))});
     report.notes = {
         "The text gives the sum only, 66 bytes, beside DCQCN's 60. A NIC needs no more by rove's reading of the rules. "
         "rove itself has a record of every packet on its way, and keeps the ACKs that found nothing to send, which the "

@@ -90,7 +90,7 @@ using rove::verbs::Path;
 // dlopen() runs constructors, and these may wait for a thread that looks at a file.
 #define ROVE_LOOK_UP(name)                                      \
     __attribute__((constructor)) static void look_up_##name() { \
-        rove::NextSymbol<&hook_##name>::find(#name);     \
+        rove::NextSymbol<&hook_##name>::find(#name);            \
     }
 
 // The symbol `name`. The headers' declarations of it differ from release to release in what they promise, so the
@@ -99,7 +99,7 @@ using rove::verbs::Path;
     extern "C" __attribute__((visibility("default"))) result hook_##name parameters asm(#name); \
     ROVE_LOOK_UP(name)                                                                          \
     extern "C" result hook_##name parameters {                                                  \
-        return rove::NextSymbol<&hook_##name>::find(#name) arguments;                    \
+        return rove::NextSymbol<&hook_##name>::find(#name) arguments;                           \
     }
 
 // A file that is made has a mode behind the flags; where none was given, none is looked at.
@@ -113,7 +113,7 @@ using rove::verbs::Path;
         va_end(rest);                                                                        \
         const Path used(folder, path);                                                       \
         if (used.opens_channel()) return rove::verbs::ucma::open_channel(flags);             \
-        return rove::NextSymbol<&hook_##name>::find(#name) arguments;                 \
+        return rove::NextSymbol<&hook_##name>::find(#name) arguments;                        \
     }
 
 // What _FORTIFY_SOURCE makes of those without a mode.
@@ -123,7 +123,7 @@ using rove::verbs::Path;
     extern "C" int hook_##name parameters {                                                  \
         const Path used(folder, path);                                                       \
         if (used.opens_channel()) return rove::verbs::ucma::open_channel(flags);             \
-        return rove::NextSymbol<&hook_##name>::find(#name) arguments;                 \
+        return rove::NextSymbol<&hook_##name>::find(#name) arguments;                        \
     }
 
 ROVE_OPEN_HOOK(open, AT_FDCWD, (const char* path, int flags, ...), (used, flags, mode))
@@ -205,7 +205,7 @@ ROVE_FILE_HOOK(ssize_t, lgetxattr, (const char* path, const char* name, void* va
         const char* pattern, int flags, int (*error)(const char*, int), glob_t* found) asm(#name);              \
     ROVE_LOOK_UP(name)                                                                                          \
     extern "C" int hook_##name(const char* pattern, int flags, int (*error)(const char*, int), glob_t* found) { \
-        const auto next = rove::NextSymbol<&hook_##name>::find(#name);                                   \
+        const auto next = rove::NextSymbol<&hook_##name>::find(#name);                                          \
         if ((flags & GLOB_ALTDIRFUNC) != 0 || !rove::verbs::may_match(pattern))                                 \
             return next(pattern, flags, error, found);                                                          \
         rove::verbs::look_by_hooks(*found);                                                                     \
@@ -265,10 +265,10 @@ int show_device(int fd, Stat* status, int result) {
 
 }  // namespace rove::verbs
 
-#define ROVE_FSTAT_HOOK(name, parameters, arguments)                                                               \
-    extern "C" __attribute__((visibility("default"))) int hook_##name parameters asm(#name);                       \
-    ROVE_LOOK_UP(name)                                                                                             \
-    extern "C" int hook_##name parameters {                                                                        \
+#define ROVE_FSTAT_HOOK(name, parameters, arguments)                                                        \
+    extern "C" __attribute__((visibility("default"))) int hook_##name parameters asm(#name);                \
+    ROVE_LOOK_UP(name)                                                                                      \
+    extern "C" int hook_##name parameters {                                                                 \
         return rove::verbs::show_device(fd, status, rove::NextSymbol<&hook_##name>::find(#name) arguments); \
     }
 

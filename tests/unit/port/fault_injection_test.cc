@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "../wire/samples.h"
 #include "port/fault_injection/impairment.h"
 #include "wire/in_network.h"
-#include "wire/samples.h"
 
 namespace rove::datapath {
 namespace {

@@ -6,6 +6,6 @@
 
 namespace rove::test {
 
-struct Alone final : transport::Paused {};
+struct Alone final : transport::AllWorkersQuiesced {};
 
 }  // namespace rove::test

@@ -250,7 +250,7 @@ TEST(PeerCapabilityCache, AStrangersSilenceIsRcForAWhile) {
     peers.record_timeout(peer, 5);
     EXPECT_EQ(peers.speaks_mp(peer, 5), false);
     EXPECT_EQ(peers.speaks_mp(peer, 5 + PeerCapabilityCache::kRcNs), std::nullopt) << "ask it again";
-    peers.said(peer, true);
+    peers.record_answer(peer, true);
     EXPECT_EQ(peers.speaks_mp(peer, 5), true);
 }
 
@@ -258,20 +258,20 @@ TEST(PeerCapabilityCache, WhoSpokeMpIsForgottenOnlyAfterALongSilence) {
     PeerCapabilityCache peers;
     const wire::Gid peer = numbered(1);
     constexpr uint64_t kLater = 1'000 * PeerCapabilityCache::kForgetNs;  // without a question: no silence
-    peers.said(peer, true);
+    peers.record_answer(peer, true);
     peers.record_timeout(peer, kLater);
     peers.record_timeout(peer, kLater + PeerCapabilityCache::kForgetNs - 1);
     EXPECT_EQ(peers.speaks_mp(peer, kLater + PeerCapabilityCache::kForgetNs - 1), true);
     EXPECT_EQ(peers.speaks_mp(peer, kLater + PeerCapabilityCache::kForgetNs), std::nullopt);
-    peers.said(peer, true);
+    peers.record_answer(peer, true);
     EXPECT_EQ(peers.speaks_mp(peer, kLater + PeerCapabilityCache::kForgetNs), true) << "it is back";
 }
 
 TEST(PeerCapabilityCache, ALastWordOfRcMakesAStranger) {
     PeerCapabilityCache peers;
     const wire::Gid peer = numbered(1);
-    peers.said(peer, true);
-    peers.said(peer, false);
+    peers.record_answer(peer, true);
+    peers.record_answer(peer, false);
     EXPECT_EQ(peers.speaks_mp(peer, 0), std::nullopt);
     peers.record_timeout(peer, 0);
     EXPECT_EQ(peers.speaks_mp(peer, 0), false);
@@ -279,7 +279,7 @@ TEST(PeerCapabilityCache, ALastWordOfRcMakesAStranger) {
 
 TEST(PeerCapabilityCache, TooManyPushOutWhoIsSilent) {
     PeerCapabilityCache peers;
-    peers.said(numbered(0), true);
+    peers.record_answer(numbered(0), true);
     for (uint32_t i = 1; i <= PeerCapabilityCache::kMaxPeers + 9; ++i) peers.record_timeout(numbered(i), i);
     EXPECT_EQ(peers.speaks_mp(numbered(0), 0), true);
     uint32_t known = 0;

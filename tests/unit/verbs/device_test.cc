@@ -87,7 +87,7 @@ TEST_F(VerbsTest, LimitsOfTheDeviceAreKept) {
     ASSERT_EQ(ibv_query_device(context_, &limits), 0);
     Device& device = from(context_->device);
     const auto check = [](ObjectQuota& count, int limit, auto create, auto destroy) {
-        std::vector<ObjectQuota::Place> others;
+        std::vector<ObjectQuota::Ticket> others;
         while (count.taken() + 1 < static_cast<uint32_t>(limit)) others.push_back(count.take());
         auto* last = create();
         ASSERT_NE(last, nullptr);

@@ -353,7 +353,7 @@ TEST_F(SilentPeerTest, TimeThatThisProcessIsOffItsCoreDoesNotCount) {
     ibv_qp* qp = create(attr);
     wire::Gid peer;
     std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
-    from(context_).interface->hello_peers().said(peer, false);  // it is a stranger, who is asked for 250 ms
+    from(context_).interface->hello_peers().record_answer(peer, false);  // it is a stranger, who is asked for 250 ms
     FILE* stopper = popen("sleep 0.1; kill -STOP $PPID; sleep 0.5; kill -CONT $PPID", "r");
     ASSERT_NE(stopper, nullptr);
     const auto asked = std::chrono::steady_clock::now();
@@ -371,10 +371,10 @@ TEST_F(SilentPeerTest, AConnectionWithoutTheOptionIsRcAtOnce) {
     std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
     ASSERT_EQ(ibv_destroy_qp(qp), 0);
     transport::PeerCapabilityCache& peers = from(context_).interface->hello_peers();
-    peers.said(peer, true);
+    peers.record_answer(peer, true);
     const ibv_ece ece{.vendor_id = kVendorId, .options = 0, .comp_mask = 0};
     EXPECT_LT(time_to_rc(20, &ece), std::chrono::milliseconds(200));
-    peers.said(peer, false);  // for the other tests
+    peers.record_answer(peer, false);  // for the other tests
 }
 
 // A dead rail, or a process that stands still: not a standard endpoint, however often it is asked.
@@ -384,14 +384,14 @@ TEST_F(SilentPeerTest, TheSilenceOfAPeerThatSpokeMpIsATimeout) {
     wire::Gid peer;
     std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
     transport::PeerCapabilityCache& peers = from(context_).interface->hello_peers();
-    peers.said(peer, true);
+    peers.record_answer(peer, true);
     for (int i = 0; i < 2; ++i) {
         const auto asked = std::chrono::steady_clock::now();
         EXPECT_EQ(ibv_modify_qp(qp, &attr, kRtrMask), ETIMEDOUT);
         EXPECT_GT(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(900));
         EXPECT_EQ(qp->state, IBV_QPS_INIT);
     }
-    peers.said(peer, false);  // for the other tests
+    peers.record_answer(peer, false);  // for the other tests
     ASSERT_EQ(ibv_destroy_qp(qp), 0);
 }
 
