@@ -20,7 +20,6 @@
 namespace rove::datapath {
 namespace {
 
-using Secret;
 using transport::CompletionQueue;
 using transport::MemoryTable;
 using transport::MulticastGroup;
