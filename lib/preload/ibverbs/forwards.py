@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "preload"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import version_script  # noqa: E402
 
 FORWARD = """
