@@ -77,7 +77,7 @@ TEST(PortClaim, AnotherProcessIsToldWhoHasItUntilThatEnds) {
     EXPECT_EQ(taken, 1);
     std::string error;
     EXPECT_FALSE(PortClaim::take(config, &error));
-    EXPECT_NE(error.find("process " + std::to_string(owner) + " (datapath_test)"), std::string::npos) << error;
+    EXPECT_NE(error.find("process " + std::to_string(owner) + " (port_test)"), std::string::npos) << error;
     EXPECT_EQ(PortClaim::taken_by_other(config), error);
     kill(owner, SIGKILL);
     waitpid(owner, nullptr, 0);
