@@ -23,7 +23,7 @@
 namespace rove::datapath {
 
 // The page. Sender and receiver are of different processes and perhaps of different releases: its layout is a part of
-// the mesh's protocol (mesh-link.md).
+// the mesh's protocol (docs/protocol/mesh.md).
 struct BellPage {
     static constexpr uint16_t kBells = 4096;
     static constexpr uint64_t kBytes = 4096;

@@ -11,8 +11,8 @@
 // never blocks. A peer that means harm can make it blocking and full; a thread that rings then waits until the peer
 // dies. The links of a mesh have no eventfds (bells.h).
 //
-// A mesh speaks a variant (mesh-link.md): frames go from the client to the server only, ADD_RING brings no descriptor,
-// and CONNECTED brings the page of bells.
+// A mesh speaks a variant (docs/protocol/mesh.md): frames are sent from the client to the server only, ADD_RING brings
+// no descriptor, and CONNECTED brings the page of bells.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ namespace rove::datapath {
 
 namespace {
 
-// Both ends must say the same: what a mesh is beyond memif, and its version (mesh-link.md).
+// The secret in INIT, which both ends must have: it names the version of the mesh's protocol (docs/protocol/mesh.md).
 constexpr const char* kSecret = "rove mesh 2";
 // Of the addresses that are chosen.
 constexpr const char *kIpv4Prefix = "/16", *kIpv6Prefix = "/64";
