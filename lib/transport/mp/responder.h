@@ -62,7 +62,7 @@ class MpResponderLogic {
             resume_responses();
     }
     [[gnu::noinline]] void resume_responses();
-    [[gnu::noinline]] bool invalidate_for(wire::MpAck kind);
+    [[gnu::noinline]] bool drop_least_ack(wire::MpAck kind);
     void accept_early(const wire::ParsedFrame& frame, wire::Op op);
     Early classify_early(const wire::Headers& headers, wire::Op op) const;
     bool release_held(Psn psn);
@@ -437,7 +437,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
 // EU-4: one for every data packet.
 template <class S>
 void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck kind, uint8_t syndrome, bool trimmed) {
-    if (mp_.ack_count == Mp::kMaxAcks && !invalidate_for(kind)) [[unlikely]]
+    if (mp_.ack_count == Mp::kMaxAcks && !drop_least_ack(kind)) [[unlikely]]
         return;
     mp_.acks[mp_.ack_count++] = {{.kind = kind,
                                   .ece = ce,
@@ -456,7 +456,7 @@ void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck
 // the oldest of those that say least. An ACK is said again by the expected PSN of the next one, and a SACK by and by;
 // what was refused goes again only when that is known, or after a timeout. False: that of `kind` says least.
 template <class S>
-bool MpResponderLogic<S>::invalidate_for(wire::MpAck kind) {
+bool MpResponderLogic<S>::drop_least_ack(wire::MpAck kind) {
     const auto least = std::ranges::min_element(mp_.acks, {}, [](const QueuedAck& ack) { return ack.entry.kind; });
     if (kind < least->entry.kind) return false;
     std::copy(least + 1, mp_.acks.end(), least);
