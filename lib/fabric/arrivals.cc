@@ -9,7 +9,7 @@
 namespace rove::fabric {
 namespace {
 
-// Until the next event of a Poisson process.
+// Returns the time until the next event of a Poisson process.
 Time draw_gap(double per_s, Random& random) {
     return static_cast<Time>(-std::log1p(-random.uniform()) / per_s * static_cast<double>(kSecond)) + 1;
 }

@@ -23,7 +23,7 @@ void Failures::set(std::span<const Cable> cables, bool up) {
         cable.set_up(up);
         if (!up) down_.push_back(cable);
     }
-    // What changes at one time is noticed at one time.
+    // All changes at one time are noticed together.
     const Time due = network_.now() + reaction_;
     if (due_ == due) return;
     due_ = due;

@@ -26,7 +26,7 @@ void Flow::start() {
     post();
 }
 
-// Sees to the next message's coming.
+// Schedules the arrival of the next message.
 void Flow::arrive() {
     if (config_.bits_per_s == 0 || ended()) return;
     const double mean_s = config_.message_bytes * 8 / config_.bits_per_s;
@@ -44,7 +44,7 @@ void Flow::post() {
     write.local = {memory.iova, config_.message_bytes, memory.key};
     write.remote_addr = memory.iova;
     write.rkey = memory.key;
-    // Counted before it is posted: it may complete within the call.
+    // The counter changes before the post, since a request may complete within the call.
     const uint64_t end = std::min(config_.messages, arrived_);
     while (posted_ < end && posted_ - completed_ < config_.in_flight && status_ == IBV_WC_SUCCESS) {
         const auto synchronised = [&] {
@@ -59,7 +59,7 @@ void Flow::post() {
 }
 
 void Flow::complete(const ibv_wc& wc) {
-    if (ended()) return;  // the flushed ones after a failure
+    if (ended()) return;  // flushed requests after a failure
     if (wc.status == IBV_WC_SUCCESS) {
         ++completed_;
         const Time took = network_.now() - posted_at_.front();

@@ -12,10 +12,10 @@ template class rove::transport::Engine<rove::fabric::Host>;
 namespace rove::fabric {
 namespace {
 
-// What a payload that is not carried looks like to the receiver.
+// The payload that the receiver sees where payloads are not carried.
 constexpr std::array<uint8_t, 4096> kZeros{};
 
-// 10.0.0.0/8 by the number of the node.
+// Returns the node's address in 10.0.0.0/8.
 wire::Gid address(uint32_t index) {
     wire::Gid gid{};
     gid[10] = gid[11] = 0xFF;
@@ -32,12 +32,13 @@ wire::MacAddress mac(uint32_t index) {
     return {2, 0, 0, static_cast<uint8_t>(index >> 16), static_cast<uint8_t>(index >> 8), static_cast<uint8_t>(index)};
 }
 
-// ACKs and NACKs, of rc and of mp, and CNPs.
+// Returns true for ACKs and NACKs of rc and mp, and for CNPs.
 bool is_control(uint8_t opcode) {
     return wire::op_of(opcode) == wire::Op::kAck || opcode == wire::kOpcodeCnp;
 }
 
-// Bytes of the message from this packet on: every packet of a WRITE in mp says so. Of others it is not known, and 0.
+// Returns the bytes of the message from this packet on, which every packet of a WRITE in mp carries. Returns 0 for
+// other packets.
 uint32_t remaining_bytes(const wire::Headers& headers) {
     const wire::Op op = wire::op_of(headers.bth.opcode);
     const bool write = op >= wire::Op::kWriteFirst && op <= wire::Op::kWriteOnlyImm;
@@ -140,7 +141,7 @@ const Node& Host::port_of(const transport::Path& path) const {
     return *this;
 }
 
-// Of a bond, one of those that are up: its NIC sees the carrier.
+// Returns one of the links that are up, since the NIC of a bond sees the carrier.
 Link& Host::link_of(const Node& port, uint64_t flow_hash) {
     const auto count = static_cast<uint32_t>(port.links().size());
     uint32_t chosen = ecmp(flow_hash, port.index(), count);
@@ -176,7 +177,7 @@ void Host::send(const transport::Path& path, const wire::Headers& headers, std::
     if (world_.carry == Carry::kBytes) {
         packet.content.resize(bytes);
         wire::build_frame(packet.content.data(), path.headers, headers, payload);
-        // What the network sees is what is on the wire.
+        // The network sees what is on the wire.
         [[maybe_unused]] const wire::ParseError error = wire::parse_headers(packet.content, frame);
         assert(error == wire::ParseError::kNone);
     } else {
@@ -186,7 +187,7 @@ void Host::send(const transport::Path& path, const wire::Headers& headers, std::
         frame.payload = kZeros.data();
         if (wire::service_of(headers.bth.opcode) == wire::Service::kMp) {
             frame.flow.udp_src = headers.vp;
-            // BX-3: what an acknowledgement carries is looked at.
+            // BX-3: the entries of an acknowledgement are read by the receiver.
             if (wire::op_of(headers.bth.opcode) == wire::Op::kAck && payload_bytes != 0) {
                 const auto* entries = static_cast<const uint8_t*>(payload.front().data);
                 packet.entries.assign(entries, entries + payload_bytes);
@@ -240,14 +241,14 @@ wire::ParseError Host::take(uint32_t node, Packet& packet) {
     return intact ? wire::ParseError::kNone : wire::ParseError::kIcrc;
 }
 
-// The ring is filled again when half of it is empty: a few packets at once cost little more than one.
+// Refills the ring when half of it is empty. A few packets at once cost little more than one.
 void Host::on_transmit(Packet&, Link& link) {
     if (!blocked_ || link.queued_packets() > ring_packets_ / 2) return;
     blocked_ = false;
     pump();
 }
 
-// Its headers are as they were sent: what is left of the frame has no ICRC that could be verified.
+// Passes on the headers of a trimmed frame, which are as they were sent. Its ICRC cannot be verified.
 void Host::take_trimmed(uint32_t node, Packet& packet) {
     ++trimmed_frames_;
     if (packet.damaged) return;
@@ -261,9 +262,9 @@ void Host::expire() {
     pump();
 }
 
-// Lets the engine send what it can, and its users answer to what has completed.
+// Lets the engine send and its users handle completions, until neither has anything to do.
 void Host::pump() {
-    if (pumping_) return;  // a consumer posts: the loop below goes on
+    if (pumping_) return;  // a consumer has posted: the loop below continues
     pumping_ = true;
     do {
         while (engine_.has_active() && engine_.transmit(engine_now(), kTransmitBudget) > 0) {
@@ -273,7 +274,7 @@ void Host::pump() {
     schedule_timer();
 }
 
-// Returns whether there were any.
+// Returns true if there were completions.
 bool Host::serve_completions() {
     if (notified_.empty()) return false;
     while (!notified_.empty()) {
@@ -288,7 +289,7 @@ bool Host::serve_completions() {
     return true;
 }
 
-// A timer that is too early does no harm; it is then set anew.
+// Sets the timer. A timer that fires early does no harm and is set again.
 void Host::schedule_timer() {
     const uint64_t deadline = engine_.next_deadline();
     if (deadline >= timer_ns_) return;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host: the real protocol engine behind a NIC, and the verbs calls that experiments need, without their checks. It is
-// the engine's driver and its sink (transport/engine.h). Units: the engine's clock is in nanoseconds.
+// A host: the real protocol engine behind a NIC, with the verbs calls that experiments need, without their checks. It
+// is the engine's driver and its sink (transport/engine.h). Units: the engine's clock is in nanoseconds.
 //
 // DESIGN NOTES
-// 1. A port has an address, and a QP is of one port. Ports beyond the first are nodes of their own, so routes, links
-//    and audits know nothing of who shares an engine.
-// 2. A port with several cables is a bond: the NIC chooses among them by the 5-tuple, as a switch does by ECMP, and
-//    takes packets as long as the rings of all of them together have room.
+// 1. Each port has an address, and a QP belongs to one port. Ports beyond the first are nodes of their own, so that
+//    routes, links and audits need not know which nodes share an engine.
+// 2. A port with several cables is a bond. The NIC chooses among them by the 5-tuple, as a switch does by ECMP, and
+//    accepts packets while the rings of all of them together have room.
 #pragma once
 
 #include <array>
@@ -19,24 +19,24 @@
 
 namespace rove::fabric {
 
-// Who is told of a CQ's completions.
+// Receives the completions of a CQ.
 class Consumer : public transport::Owner {
   public:
-    virtual void complete(const ibv_wc& wc) = 0;  // may post more
+    virtual void complete(const ibv_wc& wc) = 0;  // may post further requests
 
   protected:
     ~Consumer() = default;
 };
 
-// Tables that hosts of a network share, as the devices of one process do: a key means the same everywhere. A QP number
-// does among 32 hosts, for there are only 65520 in a table, and where flows do not end a host has thousands. A QP is
-// told from another host's by its port, which is its host's number.
+// The tables that the hosts of a network share, as the devices of one process do. A key means the same everywhere. A QP
+// number is shared by 32 hosts: a table has only 65520 of them, and a host has thousands where flows do not end. The
+// port of a QP, which is its host's number, tells it from another host's.
 class Tables {
   public:
     transport::MemoryTable memory{Secret::of(2)};
     transport::TimeWaitTable time_wait;
 
-    // For one more host.
+    // Returns the table for one more host.
     transport::QueuePairTable& next_qps() {
         if (hosts_++ % kHostsOfATable == 0) qps_.emplace_back(Secret::of(1));
         return qps_.back();
@@ -48,28 +48,28 @@ class Tables {
     uint32_t hosts_ = 0;
 };
 
-// What frames count as, in queues and on links, where they are to be like another simulator's.
+// The sizes that frames count as in queues and on links, for comparisons with another simulator.
 struct CountedBytes {
-    uint32_t headers;  // beside the payload of a packet
-    uint32_t control;  // of an ACK, NACK or CNP
+    uint32_t headers;  // added to the payload of a packet
+    uint32_t control;  // size of an ACK, NACK or CNP
 };
 
 struct HostConfig {
     transport::Config transport;
-    std::optional<CountedBytes> counted;  // none: as they are on the wire
-    uint32_t ring_packets = 8;  // in the NIC's queue: less lets the link run dry, more delays ACKs behind data
-    // ACK, NACK and CNP go in the upper traffic class: before data in every queue, never paused, marked or counted.
+    std::optional<CountedBytes> counted;  // unset: frames count as on the wire
+    uint32_t ring_packets = 8;            // in the NIC's queue: fewer let the link run dry, more delay ACKs behind data
+    // ACK, NACK and CNP use the upper traffic class: ahead of data in every queue, never paused, marked or counted.
     bool control_class = false;
 };
 
 struct QpConfig {
-    bool multipath = false;  // mp, as HostConfig::transport says; else rc
+    bool multipath = false;  // mp as in HostConfig::transport; otherwise rc
     uint32_t mtu = 1024;
     uint32_t depth = 64;  // of the send queue
     uint8_t timeout = 14, retry_cnt = 7;
-    uint16_t udp_src = 0xC000;  // rc's path
-    uint32_t psn = 0;           // of the first packet, both ways
-    uint32_t port = 0;          // of both hosts: the one that it is at
+    uint16_t udp_src = 0xC000;  // the path of rc
+    uint32_t psn = 0;           // of the first packet in both directions
+    uint32_t port = 0;          // number of the port at both hosts
     uint32_t receives = 0;      // depth of the receive queue
 };
 
@@ -87,7 +87,8 @@ class Host final : public Node {
   public:
     Host(World& world, uint32_t index, Tables& tables, const HostConfig& config);
 
-    // One more port, with an address of its own (note 1): Network::add_port() makes them. The host itself is the first.
+    // A further port with an address of its own (note 1), made by Network::add_port(). The host itself is the first
+    // port.
     class Port final : public Node {
       public:
         Port(World& world, uint32_t index, Host& host);
@@ -105,26 +106,26 @@ class Host final : public Node {
         return *more_ports_[number - 1];
     }
 
-    // Verbs. An RC QP, which stays as long as the host. Throws when its table has no more numbers.
+    // Creates an RC QP that lives as long as the host. Throws if its table has no more numbers.
     transport::QueuePair& create_qp(const QpConfig& config, Consumer& consumer);
-    // RESET to RTS. `peer` is the other host's QP.
+    // Moves the QP from RESET to RTS. `peer` is the QP of the other host.
     void connect(transport::QueuePair& qp, const QpConfig& config, const Host& host, const transport::QueuePair& peer);
-    // Back to RESET: it can be connected again, to another peer too.
+    // Moves the QP back to RESET, from which it can be connected again, also to another peer.
     void reset(transport::QueuePair& qp) { engine_.set_state(qp, IBV_QPS_RESET, engine_now()); }
-    // Returns false when the send queue is full.
+    // Returns false if the send queue is full.
     bool post(transport::QueuePair& qp, const Request& request);
-    // A receive without memory, for a WRITE with immediate data: it completes when that has arrived.
+    // Posts a receive without memory for a WRITE with immediate data. It completes when that has arrived.
     void post_receive(transport::QueuePair& qp) {
         qp.rq.at(qp.rq.produced()) = {};
         qp.rq.publish(1);
     }
 
     wire::Flow flow_to(const Host& peer, uint16_t udp_src, uint32_t port = 0) const;
-    // The NIC's link into the network; with several ports or cables, the first one's.
+    // Returns the NIC's link into the network, of the first port and cable.
     Link& link() const { return *links().front(); }
-    // By which packets of a flow leave.
+    // Returns the link by which packets of a flow leave.
     Link& link_of(uint64_t flow_hash, uint32_t port) const { return link_of(this->port(port), flow_hash); }
-    // Of a frame that has `frame_bytes` with its FCS, `payload_bytes` of them payload.
+    // Returns the size that a frame counts as, given its size with FCS and its payload.
     uint32_t counted(uint32_t frame_bytes, uint32_t payload_bytes, bool control) const {
         if (!counted_) [[likely]]
             return frame_bytes;
@@ -132,21 +133,21 @@ class Host final : public Node {
     }
     uint64_t engine_now() const { return world_.events.now() / kNanosecond + kClockStart; }
     const transport::Counters& counters() const { return engine_.counters(); }
-    // Of the QPs in mp mode; null while there is none.
+    // Returns the shared state of the QPs in mp mode, or null without such QPs.
     const transport::MultipathShared* multipath() const { return engine_.multipath(); }
-    // Frames that arrived, by what was found wrong with them.
+    // Returns the number of frames that arrived with this error.
     uint64_t frames(wire::ParseError error) const { return frames_[static_cast<size_t>(error)]; }
-    // Headers whose payload a switch has cut off.
+    // Returns the number of frames that arrived without their payload because a switch trimmed them.
     uint64_t trimmed_frames() const { return trimmed_frames_; }
 
-    // Node.
+    // Implements Node.
     void attach(Link& link) override;
     bool is_destination() const override { return true; }
     void receive(Packet& packet, uint32_t) override { receive_at(index(), packet); }
     void prefetch(const Packet& packet, uint32_t ahead) const override;
     void on_transmit(Packet& packet, Link& link) override;
 
-    // The engine's sink.
+    // Implements the engine's sink.
     bool ready() {
         if (!one_link_) [[unlikely]]
             return any_has_room();
@@ -158,8 +159,8 @@ class Host final : public Node {
             return has_room(path);
         return ready();
     }
-    // The upper class has a ring of its own. A QP whose turn it is not, for PFC holds back its data, comes to
-    // acknowledge when it can keep no more of it.
+    // The upper class has a ring of its own. A QP whose data PFC holds back is still served when it can keep no more
+    // acknowledgements.
     bool ready_to_acknowledge(const transport::Path& path) { return control_class_ || ready(path); }
     void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload);
     struct Series {  // nothing to share: most frames are never built
@@ -182,7 +183,7 @@ class Host final : public Node {
     static constexpr uint64_t kClockStart = 1'000'000;  // ns: engines read a time of 0 as "not set"
     static constexpr uint32_t kTransmitBudget = 64;
 
-    // `node`: the port that a packet has come to, by its number in the network.
+    // Receives a packet at the port whose number in the network is `node`.
     void receive_at(uint32_t node, Packet& packet);
     wire::ParseError take(uint32_t node, Packet& packet);
     void take_trimmed(uint32_t node, Packet& packet);
@@ -202,11 +203,11 @@ class Host final : public Node {
     const uint32_t ring_packets_;
     const bool control_class_;
     transport::Engine<Host> engine_;
-    bool one_link_ = true;  // there is one port, and it has one cable
-    bool blocked_ = false;  // the engine was told that the queue of a port is full
+    bool one_link_ = true;  // there is one port with one cable
+    bool blocked_ = false;  // the engine was told that a port's queue is full
     bool pumping_ = false;
     Event timer_event_;
-    uint64_t timer_ns_ = transport::kNever;  // when the engine will be looked at, no later than its next deadline
+    uint64_t timer_ns_ = transport::kNever;  // time of the next call into the engine, no later than its next deadline
     std::array<uint64_t, 16> frames_{};
     uint64_t trimmed_frames_ = 0;
     std::vector<const Port*> more_ports_;

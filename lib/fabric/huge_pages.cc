@@ -9,13 +9,13 @@
 
 namespace rove::fabric {
 
-// glibc can do this itself, but only if an environment variable says so before the program starts. Here its heap is
-// made large once, and keeps what it has got: the pages themselves come when they are touched. Large pieces do not come
-// from it: they are pools of which a host touches little (MultipathShared::kHeldPackets).
+// glibc can use huge pages itself, but only if an environment variable says so before the program starts. This makes
+// the heap large once and keeps it: pages are allocated when they are touched. Large allocations do not come from it:
+// they are pools of which a host touches little (MultipathShared::kHeldPackets).
 void prefer_huge_pages() {
     constexpr size_t kHeapBytes = size_t{4} << 30, kPageBytes = 2 << 20;
     constexpr int kLarge = 1 << 20, kMaxLarge = 1 << 16;
-    mallopt(M_TRIM_THRESHOLD, -1);  // it never shrinks
+    mallopt(M_TRIM_THRESHOLD, -1);  // the heap never shrinks
     mallopt(M_MMAP_MAX, 0);
     void* const heap = std::malloc(kHeapBytes);
     mallopt(M_MMAP_THRESHOLD, kLarge);

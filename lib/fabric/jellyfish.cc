@@ -8,8 +8,8 @@
 namespace rove::fabric {
 namespace {
 
-// A random graph of nodes of which each has so many edges, at most one between two: nodes with free ports are joined at
-// random, and where that ends too early, an edge is given up for two (section 3 of the paper).
+// A random graph in which each node has a given number of edges and two nodes share one at most. Nodes with free ports
+// are joined at random; if that ends too early, one edge is replaced by two (section 3 of the paper).
 class RandomGraph {
   public:
     RandomGraph(std::vector<uint32_t> degrees, Random random) : free_(std::move(degrees)), random_(random) {
@@ -35,7 +35,7 @@ class RandomGraph {
         --free_[a];
         --free_[b];
     }
-    // One edge between nodes with free ports.
+    // Adds one edge between two nodes with free ports. Returns false if there are none.
     bool join() {
         std::vector<std::pair<uint32_t, uint32_t>> possible;
         for (uint32_t a = 0; a < free_.size(); ++a) {
@@ -48,7 +48,7 @@ class RandomGraph {
         add(a, b);
         return true;
     }
-    // A node with two free ports comes between two that are joined.
+    // Inserts a node with two free ports into an edge. Returns false if that is not possible.
     bool split() {
         for (uint32_t node = 0; node < free_.size(); ++node) {
             if (free_[node] < 2) continue;
@@ -81,7 +81,7 @@ Jellyfish jellyfish(Network& network, const JellyfishConfig& config, Random rand
         if (config.switches == 0 || degrees[host % config.switches]-- == 0)
             throw std::invalid_argument("fabric: a Jellyfish of more hosts than ports");
     }
-    // Some of what is drawn falls apart, the more seldom the more ports there are.
+    // A random graph may be disconnected; with more ports that is rarer.
     constexpr int kDraws = 100;
     std::set<std::pair<uint32_t, uint32_t>> edges;
     for (int i = 0; i < kDraws && edges.empty(); ++i) {

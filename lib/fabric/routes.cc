@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Network's routes: equal next hops to everywhere, or paths.
+// The routes of Network: equal next hops to every destination, or explicit paths.
 #include <map>
 #include <stdexcept>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kFar = UINT32_MAX;
 
-// A cable with one dead direction is given up in both.
+// A cable with one dead direction is not used in either.
 bool usable(const Link& link) {
     return link.up() && link.reverse().up();
 }
@@ -50,7 +50,7 @@ bool Network::reroute() {
     return paths_per_pair_ == 0 ? route_equal_hops() : route_paths();
 }
 
-// By node: itself, if it is a switch.
+// Returns the switch of each node number, or null for a host.
 std::vector<Switch*> Network::switches() const {
     std::vector<Switch*> found;
     for (const auto& node : nodes_) found.push_back(dynamic_cast<Switch*>(node.get()));
@@ -63,7 +63,8 @@ bool Network::route_equal_hops() {
     for (Switch* const at : by_node) {
         if (at != nullptr) at->clear_routes(count);
     }
-    // All ways to a node with one cable lead to the switch at its other end: what was found for one holds for the next.
+    // All paths to a node with one cable lead to the switch at its other end, so the result for one node holds for the
+    // next.
     bool complete = true;
     const Node* root = nullptr;
     std::vector<uint32_t> distances;
@@ -94,7 +95,7 @@ bool Network::route_equal_hops() {
     return complete;
 }
 
-// Breadth first from the destination. (Cables have two directions, so distances do too.)
+// Searches breadth first from the destination. Cables have two directions, so distances do too.
 std::vector<uint32_t> Network::distances_to(const Node& destination) const {
     std::vector<uint32_t> distances(nodes_.size(), kFar);
     distances[destination.index()] = 0;
@@ -127,7 +128,7 @@ bool Network::route_paths() {
     Graph graph(count);
     std::vector<std::vector<uint32_t>> hosts(count);           // by switch
     std::vector<uint32_t> switches_at(count);                  // by host
-    std::vector<std::map<uint32_t, uint32_t>> port_to(count);  // by switch: by neighbour
+    std::vector<std::map<uint32_t, uint32_t>> port_to(count);  // by switch, then by neighbour
     for (const auto& node : nodes_) {
         if (by_node[node->index()] == nullptr) continue;
         by_node[node->index()]->clear_routes(count);
@@ -141,7 +142,7 @@ bool Network::route_paths() {
                     "fabric: a port with cables to two switches has no paths, but equal next hops");
         }
     }
-    if (path_table_.empty()) path_table_.push_back(Switch::kEndOfPath);  // index 0 is "no path"
+    if (path_table_.empty()) path_table_.push_back(Switch::kEndOfPath);  // index 0 means "no path"
     bool complete = true;
     for (uint32_t from = 0; from < count; ++from) {
         if (by_node[from] == nullptr) continue;

@@ -149,7 +149,7 @@ void Scheduler::insert_in_wheel(Event& event, uint32_t number) {
         behind->before_ = &event;
         return;
     }
-    // The usual case, which looks at no other event: those of other links are in no near cache.
+    // The usual case touches no other event. Events of other links are in no near cache.
     (bucket.first == nullptr ? bucket.first : bucket.last->next_) = &event;
     event.before_ = bucket.last;
     bucket.last = &event;
@@ -172,7 +172,7 @@ void Scheduler::remove_from_wheel(Event& event) {
     --in_wheel_;
 }
 
-// The same for the first of its bucket.
+// Does the same as remove_from_wheel() for the first event of a bucket.
 inline void Scheduler::take_first(Event& event) {
     const uint32_t number = event.place_ & ~Event::kWheel;
     buckets_[number].first = event.next_;

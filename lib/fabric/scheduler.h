@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual time, and what happens when. Units: picoseconds.
+// Virtual time and the events in it. Units: picoseconds.
 //
 // DESIGN NOTES
-// 1. An event is a member of the object that it concerns, on the same cache line as what it touches first, and knows it
-//    by its place in it. A link has two for all its packets (link.h), a host one. So as many are scheduled as the
-//    network has busy parts, whatever is on its way.
-// 2. Events at one time happen in the order in which they were scheduled.
-// 3. What packets do happens within microseconds: such events stand in a wheel of buckets of a nanosecond, each a list
-//    in order (new ones mostly go to its end), and a bitmap finds the next that is not empty. What lies beyond the
-//    wheel (timers, slow or long links) stands in a heap and stays there; the next event is the earlier of both. With a
-//    4-ary heap alone a hop in a network of 320 hosts took 1.5 times as long.
-// 4. In a large network everything has left the near caches by its next turn, and an event is a chain of misses: link,
-//    packet, route, port, next link. So the next five events are looked at in the meantime, each a step further: among
-//    1024 hosts a hop takes half of the time. (Among 128 it takes longer, so a small network only has the next event
-//    fetched.)
-// 5. In a larger network more happens in a nanosecond, and lists would become long: the buckets become narrower, and
-//    there are more of them, so that the wheel is as wide as before. Much happens at the same picosecond all the same,
-//    where hosts that are alike begin together: so lists are linked both ways, and nobody walks through them. (To find
-//    timers that were set anew took three fifths of the time among 8192 hosts.)
+// 1. An event is a member of the object that it concerns, on the cache line that the object's handler touches first,
+//    and finds the object by its own offset in it. A link has two events for all its packets (link.h), a host has one.
+//    The number of scheduled events is therefore the number of busy parts, however many packets are in flight.
+// 2. Events at the same time happen in the order in which they were scheduled.
+// 3. Packets cause events within microseconds. These are in a wheel of buckets of one nanosecond, each a list in order
+//    (a new event mostly goes to the end), and a bitmap finds the next bucket that is not empty. Events beyond the
+//    wheel (timers, slow or long links) are in a heap and stay there; the next event is the earlier of the two. With
+//    only a 4-ary heap, a hop in a network of 320 hosts took 1.5 times as long.
+// 4. In a large network every object has left the near caches before its next event, and an event is a chain of misses:
+//    link, packet, route, port, next link. The next five events are therefore prefetched meanwhile, each one step
+//    further than the one behind it. Among 1024 hosts a hop then takes half the time. Among 128 hosts it takes longer,
+//    so in a small network only the next event is prefetched.
+// 5. In a larger network more events fall into a nanosecond, and the lists would become long. The buckets become
+//    narrower and more numerous, so that the wheel spans the same time. Many events may still have the same picosecond,
+//    where identical hosts start together; so the lists are doubly linked and nothing walks through them. (The search
+//    for rescheduled timers took three fifths of the time among 8192 hosts.)
 #pragma once
 
 #include <vector>
@@ -30,14 +30,15 @@ class Event {
   public:
     static constexpr uint32_t kForeseen = 5;
 
-    // A call of `Method` of `object`.
+    // Makes an event that calls `Method` of `object`.
     template <auto Method, class T>
     static Event of(T& object) {
         return {kind<Method, T>, &object};
     }
-    // The same, and before it calls of `Foresee` with its place among the events to come: kForeseen - 1, ... 1. There
-    // what it will touch is fetched, each piece where the one before has told its place. A hint: not every event is
-    // foreseen, nor always by all calls, and what was foreseen may not happen.
+    // Makes an event that calls `Method`, and before that `Foresee` with the event's distance from the present:
+    // kForeseen - 1, ..., 1. `Foresee` prefetches the memory that the event will touch, one pointer further at each
+    // call. It is a hint: some events get no such call or not all of them, and an event that was foreseen may not
+    // happen.
     template <auto Method, auto Foresee, class T>
     static Event of(T& object) {
         return {foreseen_kind<Method, Foresee, T>, &object};
@@ -73,44 +74,45 @@ class Event {
     const Kind* kind_;
     Time time_ = 0;
     uint64_t order_ = 0;
-    Event* next_ = nullptr;      // in the wheel's bucket
-    Event* before_ = nullptr;    // ... meaningless in the first
-    uint32_t place_ = kNowhere;  // index in the heap, or kWheel and the bucket, or nowhere: it is not scheduled
-    const uint32_t offset_;      // in its object
+    Event* next_ = nullptr;    // in the bucket of the wheel
+    Event* before_ = nullptr;  // meaningless in the first event of a bucket
+    // Index in the heap, or kWheel and the bucket, or kNowhere if the event is not scheduled.
+    uint32_t place_ = kNowhere;
+    const uint32_t offset_;  // within its object
 };
 
 class Scheduler {
   public:
     Time now() const { return now_; }
 
-    // The event happens at `time`, and not when it was scheduled for before. A time that has passed is now.
+    // Schedules the event at `time` and cancels its earlier time, if it had one. A time in the past means now.
     void schedule(Event& event, Time time);
 
-    // How many bits a second all links together carry at most: the width of the buckets follows from it, and whether
-    // events are foreseen.
+    // Sets the total capacity of all links. The width of the buckets and the depth of prefetching follow from it.
     void expect(double bits_per_s);
 
-    // Lets events happen until `end` has passed, or one of them has called stop(). Then it is `end`, or the time of
-    // that one.
+    // Runs events until `end` has passed or an event calls stop(). Afterwards the time is `end`, or that of the event
+    // which stopped the run.
     void run_until(Time end);
     void stop() { stopped_ = true; }
     bool stopped() const { return stopped_; }
 
   private:
-    static constexpr uint32_t kMaxBits = 10;  // 1024 ps: some four events in each where 320 hosts at 40 Gb/s are busy
+    // 1024 ps: about four events in each bucket where 320 hosts at 40 Gb/s are busy.
+    static constexpr uint32_t kMaxBits = 10;
     static constexpr uint32_t kMinBits = 3;
-    static constexpr double kBitsPerBucket = 51.2e12 * 1.024e-9;  // of all links of such a network
-    static constexpr double kForeseenBits = 150e12;               // a second: 1500 links of 100 Gb/s
-    static constexpr uint32_t kWheelBits = 23;  // 8.4 us: a large frame at 10 Gb/s, and all cables of a data centre
+    static constexpr double kBitsPerBucket = 51.2e12 * 1.024e-9;  // the capacity of all links of such a network
+    static constexpr double kForeseenBits = 150e12;               // per second: 1500 links of 100 Gb/s
+    static constexpr uint32_t kWheelBits = 23;  // 8.4 us: a large frame at 10 Gb/s, and every cable of a data centre
 
     struct Bucket {
         Event* first = nullptr;
-        Event* last = nullptr;  // meaningless, as is its time, when there is no first
+        Event* last = nullptr;  // meaningless, with last_time, if `first` is null
         Time last_time = 0;
     };
 
     Event* earliest() const;
-    // What comes after an event of the wheel, there; null where nothing is near.
+    // Returns the event behind `event` in the wheel, or null if none is near.
     const Event* after(const Event& event) const;
     void prefetch(const Event& event) const;
     Event* earliest_in_wheel() const;
@@ -131,9 +133,9 @@ class Scheduler {
     bool stopped_ = false;
     bool foresees_ = false;
     uint32_t in_wheel_ = 0;
-    uint32_t bits_ = kMaxBits;                                                  // a bucket has 2^bits_ picoseconds
-    uint32_t mask_ = (1u << (kWheelBits - kMaxBits)) - 1;                       // buckets less one
-    std::vector<uint64_t> occupied_ = std::vector<uint64_t>((mask_ + 1) / 64);  // a bit for each bucket
+    uint32_t bits_ = kMaxBits;                                                  // a bucket spans 2^bits_ picoseconds
+    uint32_t mask_ = (1u << (kWheelBits - kMaxBits)) - 1;                       // the number of buckets less one
+    std::vector<uint64_t> occupied_ = std::vector<uint64_t>((mask_ + 1) / 64);  // a bit per bucket
     std::vector<Bucket> buckets_ = std::vector<Bucket>(mask_ + 1);
     std::vector<Event*> heap_;  // 4-ary
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The k shortest ways between two nodes of a graph without weights.
+// The k shortest paths between two nodes of an unweighted graph.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace rove::fabric {
 
-// By node: its neighbours.
+// The neighbours of each node.
 using Graph = std::vector<std::vector<uint32_t>>;
 
-// Up to k paths without loops, from shortest to longest, each as the nodes from `from` to `to` (Yen 1971). Which of
-// equally long ones are found is drawn at random: the first by number would be the same few for all pairs.
+// Returns up to k loop-free paths from shortest to longest, each as its nodes from `from` to `to` (Yen 1971). Ties are
+// broken at random: by number, all pairs would use the same few nodes.
 std::vector<std::vector<uint32_t>> k_shortest_paths(const Graph& graph, uint32_t from, uint32_t to, uint32_t k,
                                                     Random random);
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Topologies from files in the format of ns-3's RDMA models (HPCC, ConWeave): words between blanks and line ends,
-//   NODES SWITCHES LINKS
-//   the number of each switch (nodes count from 0; the others are hosts)
-//   for each link: FROM TO RATE DELAY LOSS, as in `0 128 100Gbps 1000ns 0`
-// where RATE is a number with bps, Kbps, Mbps, Gbps or Tbps, DELAY one with ps, ns, us, ms or s, and LOSS a
-// probability.
+// Topologies from files in the format of ns-3's RDMA models (HPCC, ConWeave). Words are separated by blanks and line
+// ends: NODES SWITCHES LINKS, then the number of each switch (nodes count from 0, and all others are hosts), then FROM
+// TO RATE DELAY LOSS for each link, as in `0 128 100Gbps 1000ns 0`. RATE is a number with bps, Kbps, Mbps, Gbps or
+// Tbps, DELAY one with ps, ns, us, ms or s, and LOSS a probability.
 #pragma once
 
 #include <istream>
@@ -27,7 +25,8 @@ struct Imported {
     std::vector<Host*> hosts() const { return all_hosts; }
 };
 
-// `name` is the file's, for errors. Throws std::invalid_argument, which names file, line and what is allowed there.
+// Reads a topology from `file`, whose name for error messages is `name`. Throws std::invalid_argument with file, line
+// and the allowed syntax.
 Imported read_topology(Network& network, std::istream& file, const std::string& name, const ImportConfig& config);
 
 }  // namespace rove::fabric

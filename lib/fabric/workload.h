@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many flows, each with queue pairs of its own while it lasts, and how long each took. It must stay until the network
-// has run for the last time. Units: bytes, picoseconds.
+// Many flows, each with queue pairs of its own for its duration, and their completion times. A workload must outlive
+// the last run of the network. Units: bytes, picoseconds.
 //
 // DESIGN NOTES
-// 1. A flow is one WRITE after another of at most WorkloadConfig::piece_bytes, of which some are always posted, and is
+// 1. A flow is a series of WRITEs of at most WorkloadConfig::piece_bytes, several of which are always posted. It is
 //    complete when the sender knows that the last byte has arrived.
-// 2. Queue pairs are used again: there are 2000 numbers for each host (Tables), and in a tenth of a second it has more
-//    than ten thousand flows. One rests for `rest` after its flow, so that what the network still has of it is gone,
-//    and is reset when the next flow takes it. First PSN and source port are drawn for each flow.
-// 3. Where flows do not end there would be ever more queue pairs: beyond `most_flows` a flow waits until one has ended.
-// 4. Where hosts have several ports (rails), the flows that a host begins take them in turn.
+// 2. Queue pairs are reused: there are 2000 numbers for each host (Tables), and a host has more than ten thousand flows
+//    in a tenth of a second. A queue pair rests for `rest` after its flow, so that the network holds no packet of it
+//    any more, and is reset for the next flow. The first PSN and the source port are drawn for each flow.
+// 3. If flows did not end, the number of queue pairs would grow without bound. Beyond `most_flows` a flow therefore
+//    waits until another has ended.
+// 4. Where hosts have several ports (rails), a host's flows use them in turn.
 #pragma once
 
 #include <deque>
@@ -24,46 +25,47 @@ namespace rove::fabric {
 struct FlowRecord {
     FlowSpec flow;
     uint16_t udp_src = 0;
-    Time took = 0;   // from its start until the sender knows that all has arrived
-    Time ideal = 0;  // the same in an empty network, at the rate of the slowest link on its way
-    uint32_t sender_qpn = 0, receiver_qpn = 0;  // other flows have had these before, and will
-    uint32_t degree = 0;                        // mp: by how many packets one of them came too early, at most
+    Time took = 0;   // from its start until the sender knows that all bytes have arrived
+    Time ideal = 0;  // the same in an empty network, at the rate of the slowest link on its path
+    uint32_t sender_qpn = 0, receiver_qpn = 0;  // other flows use these numbers before and after
+    uint32_t degree = 0;                        // mp: the largest number of packets by which a packet arrived early
 
     double slowdown() const { return std::max(1.0, static_cast<double>(took) / static_cast<double>(ideal)); }
 };
-// Units in a CSV file: nanoseconds.
+// Times in the CSV file are in nanoseconds.
 inline constexpr const char* kFlowCsvHeader = "src,dst,sport,size,start,fct,ideal";
 void write_csv(std::ostream& out, const FlowRecord& record);
 
-// What `bytes` take in an empty network until the last has arrived, over all cables of their port. `qp`: that they are
-// sent by.
+// Returns the time that `bytes` take to arrive in an empty network, over all cables of their port, when sent by a queue
+// pair like `qp`.
 Time one_way_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp);
-// With the acknowledgement of the last byte.
+// Adds the acknowledgement of the last byte to one_way_time().
 Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp);
 
 struct WorkloadConfig {
-    QpConfig qp;                     // but its source port and PSN, which are drawn
+    QpConfig qp;                     // its source port and PSN are drawn for each flow
     Time rest = 200 * kMicrosecond;  // of a queue pair between two flows
     uint32_t piece_bytes = 1 << 20;  // at most Network::kScratchBytes
     size_t most_flows = 100'000;     // at a time
-    // The last packet of a flow of several is a WRITE of its own, with ROVE_SEND_SYNC: who polls for it may read all.
+    // The last packet of a flow with several packets is a WRITE of its own with ROVE_SEND_SYNC, so that a receiver that
+    // polls for it may then read everything.
     bool synchronises = false;
 };
 
 class Workload {
   public:
-    // `flows` ascend by start, counted from now on.
+    // Runs `flows`, which are in ascending order of their start, counted from now.
     Workload(Network& network, std::vector<Host*> hosts, std::vector<FlowSpec> flows, const WorkloadConfig& config);
     ~Workload();
 
-    std::function<void(const FlowRecord&)> on_record;  // a flow has ended
+    std::function<void(const FlowRecord&)> on_record;  // called when a flow ends
 
-    size_t started() const { return next_; }  // or waits for others to end
+    size_t started() const { return next_; }  // including flows that wait for others to end
     size_t completed() const { return completed_; }
-    size_t failed() const { return failed_; }  // by an error of a QP; no record is made of them
+    size_t failed() const { return failed_; }  // by an error of a queue pair; these have no record
     bool done() const { return completed_ + failed_ == flows_.size(); }
     size_t queue_pairs() const;  // made so far
-    // Flows that have begun and not ended, as if each ended now; not those that wait.
+    // Calls `call` for each flow that has begun and not ended, as if it ended now. Waiting flows are left out.
     void for_each_running(const std::function<void(const FlowRecord&)>& call) const;
 
   private:
@@ -74,7 +76,7 @@ class Workload {
     };
     struct End {
         uint32_t next_port = 0;
-        std::vector<std::unique_ptr<Sender>> senders;  // all that there are
+        std::vector<std::unique_ptr<Sender>> senders;  // all senders
         std::deque<Sender*> free_senders;
         std::deque<IdleQp> free_receivers;
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all parts of one modelled network share: time, packets, the seed, and who watches.
+// The state that all parts of a modelled network share: time, packets, the random seed, and the trace.
 #pragma once
 
 #include <functional>
@@ -12,9 +12,9 @@ namespace rove::fabric {
 
 class Link;
 
-// What a trace tells of a packet. Lost: by chance. Cut: the link is or went down. Dropped: no room in a switch, or no
-// way from it; trimmed: its headers go on. Paused and resumed: a PFC frame has arrived, and the link against its
-// direction stops or goes on.
+// The events of a packet that a trace reports. kLost: a random loss. kCut: the link is down or went down. kDropped: a
+// switch has no room or no route. kTrimmed: the switch forwards the headers only. kPaused and kResumed: a PFC frame has
+// arrived, and the link in the opposite direction stops or continues.
 enum class TraceEvent : uint8_t { kDelivered, kDamaged, kLost, kCut, kDropped, kTrimmed, kMarked, kPaused, kResumed };
 
 class World {
@@ -24,9 +24,10 @@ class World {
     const Carry carry;
     Scheduler events;
     PacketPool packets;
-    std::function<void(TraceEvent, const Link&, const Packet&)> trace;  // empty: nobody watches
+    std::function<void(TraceEvent, const Link&, const Packet&)> trace;  // no trace if empty
 
-    // A stream of random numbers of its own for a component. Components are made in the same order in every run.
+    // Returns a new stream of random numbers for a component. Components are made in the same order in every run, so
+    // each gets the same stream again.
     Random new_stream() { return {seed_, ++streams_}; }
     void trace_event(TraceEvent what, const Link& link, const Packet& packet) const {
         if (trace) trace(what, link, packet);
