@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold of every network at every moment between two events, and what of its ports a report tells.
+// Invariants of every network between two events, and statistics of its ports for reports.
 #pragma once
 
 #include "fabric/network.h"
 
 namespace rove::fabric {
 
-// Conservation: of each link, what was queued was sent, emptied out, or waits; what was sent was delivered, lost, cut,
-// or is on its way. Of each switch, what came in went out, was dropped, or waits. Of the network, each packet that was
-// taken from the pool is in a queue or on a wire. Throws std::logic_error with the numbers of the first that fails.
+// Checks the conservation of packets. For each link, every queued packet was sent, drained, evicted or waits; every
+// sent packet was delivered, lost, cut or is on the wire. For each switch, every packet that came in went out, was
+// dropped or waits. For the network, every packet of the pool that is in use is in a queue or on a wire. Throws
+// std::logic_error with the first numbers that differ.
 void check_conservation(Network& network);
 
-// How long PFC has stopped the ports of hosts and of switches, the mean of each, until now; readers take differences.
+// The mean time for which PFC has stopped the ports of hosts and of switches until now. Readers take differences.
 struct Pauses {
     double host_time = 0, switch_time = 0;  // picoseconds
 };
 Pauses pauses(const Network& network);
 
-// Links on which nothing has moved for `least`, for PFC has held back what waits there. Where that is more than any
-// queue takes to be emptied, they wait for each other: a deadlock.
+// Returns the number of links on which PFC has held back all packets for at least `least`. If that is longer than any
+// queue takes to drain, these links wait for each other: a deadlock.
 uint32_t paused_links(const Network& network, Time least);
 
-// The length of queues at equal intervals, all of them together.
+// Samples of the length of several queues at equal intervals.
 class QueueSamples {
   public:
-    // From now on. It must live until the network has run for the last time.
+    // Samples from now on. The object must outlive the last run of the network.
     QueueSamples(Network& network, std::vector<const Link*> links, Time interval);
     QueueSamples(const QueueSamples&) = delete;
 
     size_t count() const { return bytes_.size(); }
     double mean_bytes() const;
-    uint64_t percentile_bytes(double percent) const;  // the nearest rank; 0 when nothing was sampled
+    uint64_t percentile_bytes(double percent) const;  // the nearest rank; 0 without samples
 
   private:
     void take();

@@ -7,14 +7,14 @@
 
 namespace rove::fabric {
 
-// A flow whose packets end here.
+// A flow whose packets end at this leaf.
 struct ConWeave::Destination {
     Destination(ConWeave& leaf, uint64_t key)
         : leaf(leaf), key(key), flush_event(Event::of<&Destination::expire>(*this)) {}
 
-    // Whether packets of `other` came to be sent after those of `epoch`, which is in order.
+    // Returns true if packets of `other` were sent after the packets of `epoch`, which is in order.
     bool is_ahead(uint8_t other) const { return static_cast<int8_t>(other - epoch) > 0; }
-    // A packet of the old way tells how long the tail will take.
+    // Records the delay of the old path, from which the arrival of the tail is estimated.
     void note_delay(const ConWeaveTag& tag, Time now) {
         delay = now - tag.sent;
         if (!held.empty()) wait();
@@ -35,12 +35,12 @@ struct ConWeave::Destination {
         leaf.world_.events.schedule(flush_event, flush_at);
     }
     void expire() {
-        if (held.empty()) return;  // the tail came
+        if (held.empty()) return;  // the tail has arrived
         ++leaf.stats_.late_tails;
         const ConWeaveTag tag = held.first()->conweave;
         advance(tag.epoch, tag, held.first()->ingress);
     }
-    // All that was sent before `next` has come, or is given up. `about`: of a packet that came by `port`.
+    // Ends the wait for all packets before `next`. `about` is the tag of a packet that came by `port`.
     void advance(uint8_t next, const ConWeaveTag& about, uint32_t port) {
         epoch = next;
         ConWeaveTag tag = about;
@@ -55,9 +55,9 @@ struct ConWeave::Destination {
 
     ConWeave& leaf;
     const uint64_t key;
-    uint8_t epoch = 0;  // that is in order: nothing of those before is on its way
-    Time last = 0;      // packet
-    Time delay = 0;     // of the last packet in order; 0: there was none
+    uint8_t epoch = 0;  // the epoch in order: no earlier packet is in flight
+    Time last = 0;      // time of the last packet
+    Time delay = 0;     // delay of the last packet in order, or 0
     Time held_since = 0, tail_sent = 0, flush_at = 0;
     PacketList held;
     Event flush_event;
@@ -109,7 +109,7 @@ void ConWeave::send(Packet& packet, uint32_t port) {
         flow.way = draw_way(leaf, static_cast<uint16_t>(random_.below(choices)), choices);
     }
     flow.last = now;
-    if (flow.waits && now - flow.tail_sent > config_.idle) flow.waits = false;  // what says that it is over was lost
+    if (flow.waits && now - flow.tail_sent > config_.idle) flow.waits = false;  // the notice of its end was lost
     packet.tagged = true;
     packet.conweave = {.sent = now,
                        .tail_sent = flow.tail_sent,
@@ -167,7 +167,7 @@ void ConWeave::forget_idle() {
     const Time now = world_.events.now();
     std::erase_if(sources_, [&](const auto& entry) { return now - entry.second.last > config_.idle; });
     std::erase_if(destinations_, [&](const auto& entry) {
-        const Destination& flow = *entry.second;  // whose event is not to come any more
+        const Destination& flow = *entry.second;  // its event must not be scheduled any more
         return now - flow.last > config_.idle && flow.held.empty() && now > flow.flush_at;
     });
     many_ = std::max(many_, 2 * (sources_.size() + destinations_.size()));
@@ -216,7 +216,7 @@ void ConWeave::consume(Packet& packet) {
         if (tag.kind == ConWeaveTag::Kind::kBusy) {
             way(flow.leaf, tag.way).busy_until = now + config_.way_busy;
         } else if (tag.epoch != flow.epoch) {
-            // It is about a way that the flow has left.
+            // The message is about a path that the flow has left.
         } else if (tag.kind == ConWeaveTag::Kind::kClear) {
             flow.waits = false;
         } else if (flow.asks) {

@@ -30,7 +30,7 @@ namespace rove::fabric {
 
 class Switch;
 
-// Defaults are those of the public simulator.
+// The defaults are taken from the public simulator.
 struct ConWeaveConfig {
     Time extra_reply = 4 * kMicrosecond;
     Time way_busy = 16 * kMicrosecond;
@@ -68,7 +68,7 @@ class ConWeave {
         Time tail_sent = 0;  // valid if `waits`
         uint32_t leaf = 0;
         uint16_t way = 0;
-        uint8_t epoch = 0;  // the number of paths used so far
+        uint8_t epoch = 0;  // the number of paths used until now
         bool known = false;
         bool asks = false;   // a reply is outstanding
         bool waits = false;  // packets of the previous path may still be in flight
@@ -94,10 +94,10 @@ class ConWeave {
     const ConWeaveConfig config_;
     Random random_;
     const std::vector<uint32_t>* leaf_of_ = nullptr;
-    std::unordered_map<uint64_t, Source> sources_;  // by flow hash, as are destinations_
+    std::unordered_map<uint64_t, Source> sources_;  // indexed by flow hash, like destinations_
     std::unordered_map<uint64_t, std::unique_ptr<Destination>> destinations_;
     size_t many_ = 1 << 12;               // flows in both maps before idle ones are dropped
-    std::vector<std::vector<Way>> ways_;  // by leaf
+    std::vector<std::vector<Way>> ways_;  // indexed by leaf
     std::vector<Time> fastest_;           // the fastest reply, by leaf
     uint32_t held_ = 0;
     Stats stats_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cables that fail and come back, and a network that notices: routes are computed anew some time after each change, and
-// the switches empty the queues before dead ports. Until then packets go into nothing (link.h, note 4).
+// Cables that fail and recover, and a network that reacts: some time after each change, routes are computed again and
+// switches empty the queues in front of dead ports. Until then packets are sent into dead links (link.h, note 4).
 #pragma once
 
 #include <span>
@@ -9,24 +9,26 @@
 
 namespace rove::fabric {
 
-// A part of the cables, drawn at random: the nearest whole number of them.
+// Returns a random part of the cables, rounded to the nearest whole number of them.
 std::vector<Cable> draw(std::span<const Cable> cables, double part, Random& random);
 
-// It must live until the network has run for the last time.
+// An object must outlive the last run of the network.
 class Failures {
   public:
-    // `reaction` is from a change to the new routes: detection, and what a routing protocol takes.
+    // `reaction` is the time from a change to the new routes: detection and the routing protocol.
     Failures(Network& network, Time reaction) : network_(network), reaction_(reaction) {}
     Failures(const Failures&) = delete;
 
-    // Now. What is on them is lost.
+    // Fail or restore cables now. Packets on a failed cable are lost.
     void fail(std::span<const Cable> cables) { set(cables, false); }
     void restore(std::span<const Cable> cables) { set(cables, true); }
-    // From now on, at every interval: the part that has failed comes back, and another part fails (Eunomia Fig. 19).
+    // From now on and at every interval, restores the cables that failed and lets another part fail (Eunomia Fig. 19).
     void repeat(std::vector<Cable> cables, double part, Time interval, Random random);
 
     uint64_t reroutes() const { return reroutes_; }
-    bool complete() const { return complete_; }  // the last time, there was a way to everywhere
+    bool complete() const {
+        return complete_;
+    }  // after the last reaction every switch had a route to every destination
 
   private:
     void set(std::span<const Cable> cables, bool up);
@@ -35,8 +37,8 @@ class Failures {
 
     Network& network_;
     const Time reaction_;
-    Time due_ = UINT64_MAX;    // when react() is called next
-    std::vector<Cable> down_;  // not yet emptied, or restored since
+    Time due_ = UINT64_MAX;    // time of the next call of react()
+    std::vector<Cable> down_;  // failed since the last reaction
     uint64_t reroutes_ = 0;
     bool complete_ = true;
 

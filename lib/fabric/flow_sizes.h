@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large flows are: distributions as published for datacenters, in the format of ns-3's and HPCC's generators.
-// Units: bytes.
+// Flow size distributions as published for data centres, in the format of ns-3's and HPCC's generators. Units: bytes.
 #pragma once
 
 #include <istream>
@@ -13,7 +12,7 @@
 
 namespace rove::fabric {
 
-// What somebody else has written cannot be used. Says file, line, and what is allowed there.
+// An input file cannot be used. The message has file, line, and the allowed syntax.
 class BadInput : public std::runtime_error {
   public:
     BadInput(const std::string& file, size_t line, const std::string& found, const std::string& allowed)
@@ -22,13 +21,13 @@ class BadInput : public std::runtime_error {
 
 class FlowSizes {
   public:
-    // Lines of `size cumulative`: sizes that ascend, with the percentage of flows that are at most so large, from 0 to
-    // 100; between two lines sizes are equally likely. Fractions up to 1 are understood as well. `#` begins a comment.
-    // `name` is for messages. Throws BadInput.
+    // Reads lines of `size cumulative`: ascending sizes, and the percentage of flows that are at most that large, from
+    // 0 to 100. Between two lines sizes are equally likely. Fractions up to 1 are accepted as well, and `#` begins a
+    // comment. `name` is for messages. Throws BadInput.
     static FlowSizes read(std::istream& lines, const std::string& name);
     static FlowSizes load(const std::string& file);
 
-    // At least 1.
+    // Returns a random size, at least 1.
     uint64_t draw(Random& random) const;
     double mean() const;
     uint64_t largest() const { return static_cast<uint64_t>(points_.back().bytes); }
@@ -40,9 +39,9 @@ class FlowSizes {
     std::vector<Point> points_;
 };
 
-// A number, all of `text`. False: it is none.
+// Parses all of `text` as a number. Returns false if it is not a number.
 bool parse_number(std::string_view text, double& value);
-// The words of a line without its comment.
+// Returns the words of a line without its comment.
 std::vector<std::string_view> words_of(std::string_view line);
 
 }  // namespace rove::fabric

@@ -177,7 +177,7 @@ void Host::send(const transport::Path& path, const wire::Headers& headers, std::
     if (world_.carry == Carry::kBytes) {
         packet.content.resize(bytes);
         wire::build_frame(packet.content.data(), path.headers, headers, payload);
-        // The network sees what is on the wire.
+        // The network sees the same bytes as the wire.
         [[maybe_unused]] const wire::ParseError error = wire::parse_headers(packet.content, frame);
         assert(error == wire::ParseError::kNone);
     } else {

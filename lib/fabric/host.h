@@ -65,10 +65,10 @@ struct HostConfig {
 struct QpConfig {
     bool multipath = false;  // mp as in HostConfig::transport; otherwise rc
     uint32_t mtu = 1024;
-    uint32_t depth = 64;  // of the send queue
+    uint32_t depth = 64;  // depth of the send queue
     uint8_t timeout = 14, retry_cnt = 7;
     uint16_t udp_src = 0xC000;  // the path of rc
-    uint32_t psn = 0;           // of the first packet in both directions
+    uint32_t psn = 0;           // PSN of the first packet in both directions
     uint32_t port = 0;          // number of the port at both hosts
     uint32_t receives = 0;      // depth of the receive queue
 };

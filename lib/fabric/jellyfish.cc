@@ -35,7 +35,7 @@ class RandomGraph {
         --free_[a];
         --free_[b];
     }
-    // Adds one edge between two nodes with free ports. Returns false if there are none.
+    // Adds one edge between two nodes with free ports. Returns false if there are no such nodes.
     bool join() {
         std::vector<std::pair<uint32_t, uint32_t>> possible;
         for (uint32_t a = 0; a < free_.size(); ++a) {

@@ -36,7 +36,7 @@ void Link::enqueue(Packet& packet) {
 }
 
 void Link::enqueue_urgent(Packet& packet) {
-    // With data waiting, the transmitter comes back by itself, unless that data is paused.
+    // While data waits, the transmitter calls back by itself, unless that data is paused.
     const bool first = urgent_.empty() && (queued_packets_ == 0 || is_paused());
     urgent_.push(packet);
     ++urgent_packets_;
@@ -53,7 +53,7 @@ Packet& Link::pop_urgent() {
     return packet;
 }
 
-// Sends the packet whose turn it is, or comes back when the transmitter is free.
+// Transmits the next packet, or schedules another call for when the transmitter is free.
 void Link::send_next() {
     if (special_) [[unlikely]] {
         send_special();
@@ -68,7 +68,7 @@ void Link::send_next() {
     send(pop(), now);
 }
 
-// The same with packets of the upper class, or where the first packet need not be the next.
+// Does the same with packets of the upper class, or where the oldest packet need not be the next.
 void Link::send_special() {
     const bool urgent = !urgent_.empty();
     if (!urgent && (queued_packets_ == 0 || holds_back())) return;
@@ -82,7 +82,7 @@ void Link::send_special() {
     }
 }
 
-// `packet` has left its queue.
+// Transmits `packet`, which has left its queue.
 inline void Link::send(Packet& packet, Time now) {
     ++stats_.sent_packets;
     stats_.sent_bytes += packet.bytes;
@@ -104,7 +104,7 @@ void Link::put_on_wire(Packet& packet, Time arrival) {
 }
 
 void Link::arrive() {
-    if (wire_.empty()) return;  // it was cut
+    if (wire_.empty()) return;  // the packet was cut
     Packet& packet = wire_.pop();
     if (!wire_.empty()) world_.events.schedule(arrival_event_, packet.next_arrival);
     if (packet.kind != Packet::Kind::kFrame) {
@@ -155,7 +155,7 @@ void Link::send_pfc(bool pause) {
     put_on_wire(packet, busy_until_ + config_.delay);
 }
 
-// The lower class waits. If its pause has a time, it is tried again then.
+// Returns true if the lower class is paused. A pause with a time is tried again at its end.
 inline bool Link::holds_back() {
     if (!paused_) [[likely]]
         return false;
@@ -215,7 +215,7 @@ uint32_t Link::packets() const {
 void Link::drain() {
     stats_.waits += (queued_packets_ + urgent_packets_) * world_.events.now();
     stats_.drained_packets += queued_packets_ + urgent_packets_;
-    // Those that are there now: a host answers to a departure with the next packet.
+    // Removes only the packets that are queued now: a host answers a departure with its next packet.
     for (uint32_t left = queued_packets_ + urgent_packets_; left != 0; --left) {
         const bool urgent = !urgent_.empty();
         Packet& packet = urgent ? pop_urgent() : pop();
@@ -248,7 +248,8 @@ void Link::set_up(bool up) {
     up_ = up;
     if (up) return;
     while (!wire_.empty()) cut(wire_.pop());
-    // With one direction dead, the frame that would end a pause may never come: a port without a partner forgets it.
+    // With one direction dead, the frame that would end a pause may never arrive. A port without a partner forgets the
+    // pause.
     set_paused(false);
     reverse_->set_paused(false);
 }

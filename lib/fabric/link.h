@@ -40,13 +40,13 @@ struct LinkStats {
     uint64_t sent_packets = 0, sent_bytes = 0;  // put on the wire, whatever happened then; without PFC frames
     uint64_t delivered_packets = 0;
     uint64_t max_queued_bytes = 0;
-    uint64_t marked_packets = 0;   // by RED, when they left the queue
+    uint64_t marked_packets = 0;   // marked by RED when they left the queue
     uint64_t dropped_packets = 0;  // not enqueued: the switch had no room
     uint64_t trimmed_packets = 0;  // enqueued without their payload, for which the switch had no room
     uint64_t drained_packets = 0;  // enqueued and removed unsent, because the link was down
     uint64_t evicted_packets = 0;  // enqueued and removed unsent in favour of a packet with fewer bytes left
-    uint64_t lost_packets = 0;     // by chance
-    uint64_t damaged_packets = 0;  // by chance; these were delivered
+    uint64_t lost_packets = 0;     // lost by chance
+    uint64_t damaged_packets = 0;  // damaged by chance; these were delivered
     uint64_t cut_packets = 0;      // sent while the link was down
     uint64_t pauses = 0;           // the number of times that PFC stopped the link
     Time ended_pauses_time = 0;    // total duration of finished pauses; Link::paused_time() adds the present one

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What links join: a host or a switch. (Or anything else that makes packets: the benchmark has such.)
+// A node that links join: a host, a switch, or another source of packets, as in the benchmark.
 #pragma once
 
 #include <vector>
@@ -15,17 +15,18 @@ class Node {
     virtual ~Node() = default;
 
     uint32_t index() const { return index_; }
-    // By port: the link that leaves this node there.
+    // Returns the links that leave this node, by port.
     const std::vector<Link*>& links() const { return links_; }
     virtual void attach(Link& link) { links_.push_back(&link); }
-    // Whether packets can be sent to it.
+    // Returns true if packets can be sent to this node.
     virtual bool is_destination() const = 0;
 
-    // A packet has arrived at `port` and belongs to the node now.
+    // Receives a packet that has arrived at `port`. The node owns it from now on.
     virtual void receive(Packet& packet, uint32_t port) = 0;
-    // A packet will arrive `ahead` events from now, 3, then 2, then 1: fetches what that touches (scheduler.h, note 4).
+    // Prefetches the memory that a packet's arrival will touch. It is called `ahead` events before the arrival, 3, 2
+    // and then 1 (scheduler.h, note 4).
     virtual void prefetch(const Packet&, uint32_t) const {}
-    // `link` has taken a packet from its queue and begins to send it.
+    // Is called when `link` has removed a packet from its queue and starts to transmit it.
     virtual void on_transmit(Packet& packet, Link& link) = 0;
 
   protected:

@@ -34,7 +34,7 @@ struct CongaTag {
 // The ConWeave state of a packet (conweave.h), and the messages between leaves.
 struct ConWeaveTag {
     enum class Kind : uint8_t { kData, kReply, kClear, kBusy };
-    Time sent;       // by the first leaf
+    Time sent;       // sending time at the first leaf
     Time tail_sent;  // rerouted packets: the time at which the last packet of the previous path left
     uint32_t host;   // the host that sends the flow
     uint16_t way;
@@ -50,7 +50,7 @@ struct alignas(64) Packet {
 
     Packet* next = nullptr;    // in the list that holds the packet
     Time next_arrival = 0;     // on a wire: the arrival time of the next packet
-    uint64_t flow_hash = 0;    // of the 5-tuple
+    uint64_t flow_hash = 0;    // hash of the 5-tuple
     uint32_t bytes = 0;        // size in buffers: the frame with its FCS
     uint32_t destination = 0;  // node
     uint32_t ingress = 0;      // the port by which it entered the switch that holds it

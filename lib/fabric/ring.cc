@@ -6,7 +6,7 @@
 
 namespace rove::fabric {
 
-// A host, and the queue pairs to its successor and from its predecessor.
+// A host with the queue pairs to its successor and from its predecessor.
 struct Ring::Member final : Consumer {
     Member(Ring& ring, uint32_t place, Host& host) : ring(ring), place(place), host(host) {}
 
@@ -14,7 +14,7 @@ struct Ring::Member final : Consumer {
         started.push_back(ring.network_.now());
         send();
     }
-    // As much of the steps that have begun as the send queue takes.
+    // Posts the steps that have begun, as far as the send queue has room.
     void send() {
         constexpr uint64_t kPiece = Network::kScratchBytes;
         const transport::Region& memory = ring.network_.scratch();
@@ -26,7 +26,7 @@ struct Ring::Member final : Consumer {
                                 .local = {memory.iova, bytes, memory.key},
                                 .remote_addr = memory.iova,
                                 .rkey = memory.key};
-            // Counted before it is posted: it may complete within the call.
+            // The counters change before the post, since a request may complete within the call.
             const uint64_t before = posted_bytes;
             posted_bytes = last ? 0 : posted_bytes + bytes;
             posted += last;
@@ -63,12 +63,12 @@ struct Ring::Member final : Consumer {
     Ring& ring;
     uint32_t place;
     Host& host;
-    QpConfig qp{};   // to the next one
-    Time ideal = 0;  // of a step, with its acknowledgement
+    QpConfig qp{};   // to the successor
+    Time ideal = 0;  // ideal time of a step, with its acknowledgement
     transport::QueuePair *to_next = nullptr, *from_previous = nullptr;
-    std::vector<Time> started;         // by step
+    std::vector<Time> started;         // indexed by step
     size_t posted = 0, completed = 0;  // steps
-    uint64_t posted_bytes = 0;         // of the step after them
+    uint64_t posted_bytes = 0;         // bytes of the step after the posted ones
     uint32_t received = 0;             // steps
 };
 
@@ -76,7 +76,8 @@ Ring::Ring(Network& network, std::vector<Host*> hosts, const RingConfig& config)
     : network_(network), config_(config), chunk_bytes_((config.bytes + hosts.size() - 1) / hosts.size()) {
     if (hosts.size() < 2 || config.bytes == 0) throw std::invalid_argument("fabric: a ring of two hosts at least");
     const auto count = static_cast<uint32_t>(hosts.size());
-    // A host can be ahead of its successor by as many steps as there are hosts, and no more: then it waits for its own.
+    // A host can be ahead of its successor by at most as many steps as there are hosts. Then it waits for its
+    // predecessor.
     config_.qp.receives = count;
     Random random = network.world().new_stream();
     for (uint32_t i = 0; i < count; ++i) members_.push_back(std::make_unique<Member>(*this, i, *hosts[i]));

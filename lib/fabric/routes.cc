@@ -126,9 +126,9 @@ bool Network::route_paths() {
     const size_t count = nodes_.size();
     const std::vector<Switch*> by_node = switches();
     Graph graph(count);
-    std::vector<std::vector<uint32_t>> hosts(count);           // by switch
-    std::vector<uint32_t> switches_at(count);                  // by host
-    std::vector<std::map<uint32_t, uint32_t>> port_to(count);  // by switch, then by neighbour
+    std::vector<std::vector<uint32_t>> hosts(count);           // indexed by switch
+    std::vector<uint32_t> switches_at(count);                  // indexed by host
+    std::vector<std::map<uint32_t, uint32_t>> port_to(count);  // indexed by switch, then by neighbour
     for (const auto& node : nodes_) {
         if (by_node[node->index()] == nullptr) continue;
         by_node[node->index()]->clear_routes(count);

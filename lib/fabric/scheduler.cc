@@ -10,7 +10,8 @@ namespace rove::fabric {
 
 namespace {
 
-// An event and what lies behind it in its object: with this, a hop among 320 hosts takes four fifths of the time.
+// Prefetches an event and the memory behind it in its object. With this a hop among 320 hosts takes four fifths of the
+// time.
 void prefetch(const Event& event) {
     const auto* const at = reinterpret_cast<const char*>(&event);
     for (int line = 0; line < 3; ++line) __builtin_prefetch(at + line * 64);
@@ -121,7 +122,7 @@ void Scheduler::remove(Event& event) {
     event.place_ = Event::kNowhere;
 }
 
-// All events of the wheel lie in the lap that begins with the present bucket.
+// Returns the first event. All events of the wheel are within one lap from the present bucket.
 Event* Scheduler::earliest_in_wheel() const {
     const uint32_t bucket = static_cast<uint32_t>(now_ >> bits_) & mask_;
     const uint64_t* const occupied = occupied_.data();

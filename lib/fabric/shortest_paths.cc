@@ -15,8 +15,8 @@ struct Search {
     const Graph& graph;
     std::vector<uint32_t> before, found;
 
-    // The shortest way from the end of `begin` to `to` that passes none of the nodes before, and whose first step is
-    // none of `forbidden`. Appends it to `begin`; or returns nothing.
+    // Appends to `begin` the shortest path from its last node to `to` that avoids the earlier nodes and does not start
+    // with a node of `forbidden`. Returns an empty path if there is no such path.
     Path extend(Path begin, uint32_t to, const std::vector<uint32_t>& forbidden) {
         constexpr uint32_t kClosed = kNone - 1;
         const uint32_t start = begin.back();
@@ -51,7 +51,7 @@ std::vector<Path> k_shortest_paths(const Graph& graph, uint32_t from, uint32_t t
     std::vector<Path> candidates;
     while (!paths.empty() && paths.size() < k) {
         const Path& last = paths.back();
-        // All ways that leave the last one at its i-th node, and have not been found.
+        // Adds all paths that leave the last one at its i-th node and have not been found.
         for (size_t i = 1; i < last.size(); ++i) {
             std::vector<uint32_t> forbidden;
             for (const Path& path : paths) {

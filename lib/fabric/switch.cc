@@ -32,8 +32,8 @@ void Switch::attach(Link& link) {
     if (config_.srpt) link.set_shortest_first(*config_.srpt);
     if (!config_.dynamic_pfc) return;
     link.set_pause_time(config_.dynamic_pfc->pause_time);
-    // The frame that was too much is the first. The pause waits for one that is being sent, and takes its time; the
-    // neighbour ends the one that it has begun.
+    // The headroom begins with the frame that exceeds the threshold. The pause frame waits for a frame in transmission,
+    // and takes time itself; the neighbour finishes the frame that it has begun.
     const LinkConfig& cable = link.config();
     const Time round_trip = 2 * cable.delay + link.duration(kMinFrameBytes);
     port.limit = static_cast<uint64_t>(static_cast<__uint128_t>(round_trip) * cable.bits_per_s / 8 / kSecond) +
@@ -102,7 +102,7 @@ void Switch::prefetch(const Packet& packet, uint32_t ahead) const {
         __builtin_prefetch(&group);
         return;
     }
-    if (!plain_ && (paths_ != nullptr || group.count != 1)) return;  // the balancer has not chosen
+    if (!plain_ && (paths_ != nullptr || group.count != 1)) return;  // the balancer has not chosen yet
     const Port& port = ports_[next_hop(packet.flow_hash, packet.destination)];
     if (ahead == 2) {
         __builtin_prefetch(&port);
@@ -111,7 +111,7 @@ void Switch::prefetch(const Packet& packet, uint32_t ahead) const {
     }
 }
 
-// Whatever the balancer is. False: there is no way.
+// Chooses the egress port by whichever balancer there is. Returns false without a route.
 bool Switch::select_egress(Packet& packet) {
     if (packet.route != 0) {
         packet.egress = (*paths_)[packet.route++];
@@ -167,7 +167,7 @@ uint32_t Switch::choose(const Packet& packet, const Group& group) {
             if (conweave_->has_chosen(packet, group.count, chosen)) return chosen;
             return ecmp(packet.flow_hash, salt_, group.count);
         }
-        case Balancer::kConga:  // the leaf that it came from has chosen, if it has a tag
+        case Balancer::kConga:  // the source leaf has chosen if the packet has a tag
             return packet.tagged ? ecmp(packet.flow_hash, salt_, group.count) : least_full(packet, group);
     }
     __builtin_unreachable();
@@ -190,7 +190,7 @@ uint32_t Switch::flowlet(const Packet& packet, uint32_t choices) {
     return static_cast<uint32_t>(uint64_t{entry.choice} * choices >> 32);
 }
 
-// CONGA: a flow moves when it has paused, and only to a way that is less full than its own.
+// CONGA: a flow moves only after a pause, and only to a less congested path.
 uint32_t Switch::least_full(const Packet& packet, const Group& group) {
     Flowlet& entry = flowlets_[mix(packet.flow_hash + salt_) % kFlowlets];
     const Time now = world_.events.now();
@@ -269,7 +269,7 @@ void Switch::forward(Packet& packet, uint32_t port) {
     pass(packet, port);
 }
 
-// By packet.egress.
+// Forwards the packet by packet.egress.
 inline void Switch::pass(Packet& packet, uint32_t port) {
     Link& link = *ports_[packet.egress].link;
     if (!plain_ && link.queued_bytes() >= config_.mark_on_arrival_bytes) [[unlikely]]
@@ -294,7 +294,7 @@ inline void Switch::store(Packet& packet, Port& in, Link& link) {
     link.enqueue(packet);
 }
 
-// There is no room for it before `link`.
+// Handles a packet for which the queue in front of `link` has no room.
 void Switch::overflow(Packet& packet, Port& in, Link& link) {
     if (config_.trim && !packet.control && link.urgent_bytes() < config_.trim->queue_bytes) {
         packet.bytes = std::min(packet.bytes, config_.trim->header_bytes);
@@ -310,7 +310,7 @@ void Switch::overflow(Packet& packet, Port& in, Link& link) {
     drop(packet, link);
 }
 
-// To another switch, drawn among those that have room. (Hosts do not forward.)
+// Sends the packet to another switch, drawn among those that have room. Hosts do not forward.
 bool Switch::deflect(Packet& packet, Port& in) {
     uint32_t candidates = 0, chosen = 0;
     for (uint32_t port = 0; port < ports_.size(); ++port) {
@@ -327,7 +327,7 @@ bool Switch::deflect(Packet& packet, Port& in) {
     return true;
 }
 
-// Drops what has more left than `packet`, until there is room for that. False: there is none.
+// Drops packets with more bytes left than `packet` until there is room. Returns false if that does not suffice.
 bool Switch::evict_for(const Packet& packet, const Port& in, Link& link) {
     while (!admits(packet.bytes, in, ports_[packet.egress])) {
         Packet* const longest = link.evict(packet.remaining);
@@ -363,7 +363,7 @@ void Switch::on_transmit(Packet& packet, Link& link) {
     release(packet);
 }
 
-// It is no longer in the buffer.
+// Accounts for a packet that leaves the buffer.
 inline void Switch::release(const Packet& packet) {
     used_bytes_ -= packet.bytes;
     Port& in = ports_[packet.ingress];
@@ -372,13 +372,13 @@ inline void Switch::release(const Packet& packet) {
         resume(in, packet.bytes);
 }
 
-// What a port may have of the shared part before it is told to pause.
+// Returns the shared bytes that a port may have before it is paused.
 uint64_t Switch::threshold() const {
     const uint64_t free = shared_limit_ - std::min(shared_limit_, shared_bytes_);
     return static_cast<uint64_t>(config_.dynamic_pfc->alpha * static_cast<double>(free));
 }
 
-// With pauses that end by themselves: it should not send.
+// Returns true if the port should not send, for pauses that end by themselves.
 bool Switch::is_over(const Port& in) const {
     const uint64_t free = shared_limit_ - std::min(shared_limit_, used_bytes_);
     return in.headroom_bytes != 0 ||
@@ -389,7 +389,7 @@ uint64_t Switch::shared_by(const Port& in) const {
     return in.ingress_bytes - std::min(in.ingress_bytes, guaranteed_bytes_);
 }
 
-// `bytes` more are in the buffer, of a port that has more than x_off_.
+// Accounts for `bytes` more in the buffer, from a port that has more than x_off_.
 void Switch::check_pause(Port& in, uint32_t bytes) {
     if (flow_control_ == FlowControl::kStatic) {
         if (!in.pausing) pause(in, true);
@@ -401,7 +401,7 @@ void Switch::check_pause(Port& in, uint32_t bytes) {
         return;
     }
     const uint64_t shared = shared_by(in);
-    in.ingress_bytes -= bytes;  // as it was
+    in.ingress_bytes -= bytes;  // the value before
     if (shared > threshold()) {
         in.headroom_bytes += bytes;
     } else {
@@ -411,7 +411,7 @@ void Switch::check_pause(Port& in, uint32_t bytes) {
     if (!in.pausing && (in.headroom_bytes > 0 || shared_by(in) >= threshold())) pause(in, true);
 }
 
-// `bytes` have left, of a port that is watched.
+// Accounts for `bytes` that have left, of a watched port.
 void Switch::resume(Port& in, uint32_t bytes) {
     if (flow_control_ == FlowControl::kStatic) {
         if (in.ingress_bytes <= config_.pfc->x_on) pause(in, false);
@@ -424,7 +424,7 @@ void Switch::resume(Port& in, uint32_t bytes) {
         in.pausing = false;
         return;
     }
-    in.ingress_bytes += bytes;  // as it was
+    in.ingress_bytes += bytes;  // the value before
     shared_bytes_ -= shared_by(in);
     const uint64_t from_headroom = std::min<uint64_t>(in.headroom_bytes, bytes);
     in.headroom_bytes -= from_headroom;

@@ -15,7 +15,7 @@ Host& add_host(Network& network, HostConfig host, const LinkConfig& access) {
 
 namespace {
 
-// One, or with separate ports one for each of them.
+// Adds one rack, or with separate ports one rack for each of them.
 std::vector<Rack> add_racks(Network& network, const RackConfig& config) {
     const Ports& ports = config.ports;
     std::vector<Rack> racks(ports.separate ? ports.count : 1);
@@ -125,8 +125,9 @@ std::vector<std::pair<Host*, Host*>> permutation(std::vector<Host*> hosts, Rando
     for (size_t i = hosts.size() - 1; i > 0; --i) std::swap(hosts[i], hosts[random.below(i + 1)]);
     std::vector<std::pair<Host*, Host*>> pairs;
     for (size_t i = 0; i + 1 < hosts.size(); i += 2) pairs.emplace_back(hosts[i], hosts[i + 1]);
-    // A pair within a rack exchanges receivers with others whose senders are elsewhere, which leaves those good. One of
-    // them has its receiver elsewhere, too: the hosts of a rack, two of them in this pair, cannot be in all pairs.
+    // A pair within a rack swaps receivers with a pair whose sender is in another rack, which leaves that pair valid. A
+    // pair with its receiver elsewhere exists as well, since the hosts of a rack, two of which are in this pair, cannot
+    // be in all pairs.
     for (auto& [sender, receiver] : pairs) {
         while (rack(sender) == rack(receiver)) {
             auto& [other_sender, other_receiver] = pairs[random.below(pairs.size())];

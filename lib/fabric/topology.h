@@ -32,8 +32,8 @@ struct RackConfig {
 
 struct Rack {
     Switch* tor;
-    std::vector<Host*> hosts;   // those whose first port is at this switch
-    std::vector<Cable> access;  // by host, then by port; forward is from the host
+    std::vector<Host*> hosts;   // hosts whose first port is at this switch
+    std::vector<Cable> access;  // indexed by host, then by port; forward is from the host
 };
 Rack single_switch(Network& network, const RackConfig& config);
 
@@ -57,7 +57,7 @@ struct LeafSpineConfig {
 struct LeafSpine {
     std::vector<Rack> racks;  // the switches of one rack's ports are adjacent
     std::vector<Switch*> spines;
-    std::vector<std::vector<Cable>> uplinks;  // by leaf, then by spine; forward is from the leaf
+    std::vector<std::vector<Cable>> uplinks;  // indexed by leaf, then by spine; forward is from the leaf
 
     // Returns all hosts, rack by rack.
     std::vector<Host*> hosts() const;
@@ -67,12 +67,12 @@ struct LeafSpine {
 LeafSpine leaf_spine(Network& network, const LeafSpineConfig& config);
 
 // A three-tier fat tree (Al-Fares et al., SIGCOMM'08): k pods of k/2 edge and k/2 aggregation switches, and k*k/4 core
-// switches. With k/2 hosts at each edge switch, which 0 stands for, it has k*k*k/4 hosts, and any of them can send at
-// full rate.
+// switches. With k/2 hosts at each edge switch, the default that 0 selects, it has k*k*k/4 hosts, and any of them can
+// send at full rate.
 struct FatTreeConfig {
     uint32_t k = 4;
     RackConfig rack{.hosts = 0};  // at each edge switch
-    LinkConfig uplink;            // of edge and aggregation switches
+    LinkConfig uplink;            // links of edge and aggregation switches
     SwitchConfig upper;           // aggregation and core switches
 };
 struct FatTree {

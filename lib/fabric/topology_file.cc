@@ -19,7 +19,7 @@ constexpr std::array kRates{Unit{"bps", 1}, Unit{"Kbps", 1e3}, Unit{"Mbps", 1e6}
                             Unit{"Tbps", 1e12}};
 constexpr std::array kTimes{Unit{"ps", 1}, Unit{"ns", 1e3}, Unit{"us", 1e6}, Unit{"ms", 1e9}, Unit{"s", 1e12}};
 
-// Words of a file, and where they stand.
+// The words of a file with their line numbers.
 class Words {
   public:
     Words(std::istream& file, std::string name) : file_(file), name_(std::move(name)) {}
@@ -54,7 +54,7 @@ class Words {
         return value;
     }
 
-    // A number that is not negative, with one of `units`; without any, alone.
+    // Reads a number that is not negative, followed by one of `units` if there are any.
     double quantity(const char* what, std::span<const Unit> units, double most) {
         const std::string word = next(what);
         double value = 0;
@@ -87,7 +87,7 @@ struct ParsedLink {
 }  // namespace
 
 Imported read_topology(Network& network, std::istream& file, const std::string& name, const ImportConfig& config) {
-    constexpr uint32_t kMaxNodes = 1 << 20, kMaxLinks = 1 << 24;  // what memory may hold
+    constexpr uint32_t kMaxNodes = 1 << 20, kMaxLinks = 1 << 24;  // a bound for memory
     Words words(file, name);
     const uint32_t nodes = words.number("the number of nodes", 2, kMaxNodes);
     const uint32_t switches = words.number("the number of switches", 0, nodes);

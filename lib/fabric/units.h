@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units of the modelled network. Time is in picoseconds: a byte at 100 Gb/s takes 80 of them, and 64 bits last 213
-// days.
+// The units of the modelled network. Time is in picoseconds: a byte takes 80 at 100 Gb/s, and 64 bits last 213 days.
 #pragma once
 
 #include <cstdint>

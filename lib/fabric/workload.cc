@@ -9,11 +9,12 @@ namespace rove::fabric {
 namespace {
 
 constexpr uint32_t kPieces = 8;  // posted at a time
-// On the wire beside the payload: Ethernet 14 and FCS 4, IP 20, UDP 8, BTH 12, ICRC 4; the RETH, and in mp the MPETH.
+// Bytes on the wire around the payload: Ethernet 14 and FCS 4, IP 20, UDP 8, BTH 12, ICRC 4; the RETH, and in mp the
+// MPETH.
 constexpr uint32_t kRcBytes = 62, kRethBytes = 16, kMpBytes = 62 + 8 + kRethBytes;
 constexpr uint32_t kAckBytes = 66, kMpAckBytes = 74;
 
-// Nobody looks at what completes at the receiving end.
+// Ignores the completions at the receiving end.
 struct Nobody final : Consumer {
     void complete(const ibv_wc&) override {}
 } nobody;
@@ -28,7 +29,7 @@ void write_csv(std::ostream& out, const FlowRecord& record) {
 
 namespace {
 
-// The links that packets of a flow with one path take; with many paths those of one.
+// Returns the links that the packets of a flow with one path take; for many paths the links of one.
 std::vector<const Link*> links_between(const Host& from, const Host& to, const QpConfig& qp) {
     const uint64_t hash = flow_hash(from.flow_to(to, qp.udp_src, qp.port));
     std::vector<const Link*> links{&from.link_of(hash, qp.port)};
@@ -38,7 +39,7 @@ std::vector<const Link*> links_between(const Host& from, const Host& to, const Q
     return links;
 }
 
-// Of one frame of `bytes`.
+// Returns the time of one frame of `bytes` over the links.
 Time frame_time(const std::vector<const Link*>& links, uint32_t bytes) {
     Time time = 0;
     for (const Link* const link : links) time += link->config().delay + link->duration(bytes);
@@ -61,13 +62,13 @@ Time one_way_time(const Host& from, const Host& to, uint64_t bytes, const QpConf
                                                         static_cast<double>(kSecond));
 }
 
-// Cables are alike both ways.
+// Cables are the same in both directions.
 Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp) {
     const uint32_t ack = to.counted(qp.multipath ? kMpAckBytes : kAckBytes, 0, true);
     return one_way_time(from, to, bytes, qp) + frame_time(links_between(from, to, qp), ack);
 }
 
-// A queue pair of a host that sends, and its present flow.
+// A queue pair of a sending host and its present flow.
 struct Workload::Sender final : Consumer {
     Sender(Workload& workload, Host& host) : workload(workload), host(host) {
         qp = &host.create_qp(workload.config_.qp, *this);
@@ -82,7 +83,7 @@ struct Workload::Sender final : Consumer {
     }
     void post() {
         const transport::Region& memory = workload.network_.scratch();
-        // Counted before it is posted: it may complete within the call.
+        // The counter changes before the post, since a request may complete within the call.
         const uint32_t piece = workload.config_.piece_bytes;
         const uint32_t mtu = workload.config_.qp.mtu;
         const uint32_t end = workload.config_.synchronises && record.flow.bytes > mtu ? mtu : 0;
@@ -98,7 +99,7 @@ struct Workload::Sender final : Consumer {
         }
     }
     void complete(const ibv_wc& wc) override {
-        if (!busy) return;  // the flushed ones after a failure
+        if (!busy) return;  // flushed requests after a failure
         if (wc.status != IBV_WC_SUCCESS) return workload.finish(*this, false);
         completed += wc.byte_len;
         if (completed == record.flow.bytes) return workload.finish(*this, true);

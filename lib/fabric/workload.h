@@ -25,8 +25,8 @@ namespace rove::fabric {
 struct FlowRecord {
     FlowSpec flow;
     uint16_t udp_src = 0;
-    Time took = 0;   // from its start until the sender knows that all bytes have arrived
-    Time ideal = 0;  // the same in an empty network, at the rate of the slowest link on its path
+    Time took = 0;                              // from its start until the sender knows that all bytes have arrived
+    Time ideal = 0;                             // time in an empty network, at the rate of the slowest link on its path
     uint32_t sender_qpn = 0, receiver_qpn = 0;  // other flows use these numbers before and after
     uint32_t degree = 0;                        // mp: the largest number of packets by which a packet arrived early
 
@@ -44,7 +44,7 @@ Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig
 
 struct WorkloadConfig {
     QpConfig qp;                     // its source port and PSN are drawn for each flow
-    Time rest = 200 * kMicrosecond;  // of a queue pair between two flows
+    Time rest = 200 * kMicrosecond;  // time of a queue pair between two flows
     uint32_t piece_bytes = 1 << 20;  // at most Network::kScratchBytes
     size_t most_flows = 100'000;     // at a time
     // The last packet of a flow with several packets is a WRITE of its own with ROVE_SEND_SYNC, so that a receiver that
@@ -62,9 +62,9 @@ class Workload {
 
     size_t started() const { return next_; }  // including flows that wait for others to end
     size_t completed() const { return completed_; }
-    size_t failed() const { return failed_; }  // by an error of a queue pair; these have no record
+    size_t failed() const { return failed_; }  // ended by an error of a queue pair; these have no record
     bool done() const { return completed_ + failed_ == flows_.size(); }
-    size_t queue_pairs() const;  // made so far
+    size_t queue_pairs() const;  // the number made until now
     // Calls `call` for each flow that has begun and not ended, as if it ended now. Waiting flows are left out.
     void for_each_running(const std::function<void(const FlowRecord&)>& call) const;
 
