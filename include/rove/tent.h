@@ -1,11 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The TENT engine for C programs, under the names of Mooncake's C API; <rove/tent.hpp> says what the calls mean. Link
- * with librove-tent (pkg-config rove-tent).
+ * The TENT engine for C programs, with the names of Mooncake's C API. Link with librove-tent (pkg-config rove-tent).
+ * C++ programs include <rove/tent.hpp>, which describes each call, and each field, in more detail.
  *
- * Calls return 0, or the negative of a code (enum tent_code); then tent_last_error() has the text. An argument that is
- * NULL where something is needed is -TENT_INVALID_ARGUMENT. No C++ exception leaves a call. Structs must be
- * zero-initialised: fields that are added later mean what they mean when they are 0. Lengths are bytes. Any thread.
+ * RETURN VALUES. Unless described otherwise, a function returns 0, or the negative of an error code (enum tent_code),
+ * and then tent_last_error() returns the text. Every function may return these two errors, so that they are not
+ * repeated below:
+ *   -TENT_INVALID_ARGUMENT   a required pointer is NULL, the engine's handle included
+ *   -TENT_INTERNAL_ERROR     there is no memory or no thread, or the engine belongs to the process that called fork()
+ * No C++ exception leaves a function.
+ *
+ * THREADS. Any thread may call any function at any time, with three exceptions: tent_destroy_engine() must be the last
+ * call with that engine, a struct is used by one thread at a time, and tent_load_config_from_file(), tent_set_config()
+ * and tent_last_error() work on data of the calling thread.
+ *
+ * FORK. A child of fork() cannot use its parent's engines and must create its own.
+ *
+ * UNITS. Lengths and sizes are in bytes.
+ *
+ * STRUCTS. Initialise every struct with zeros. Later versions may add fields, for which 0 means the behaviour before.
  */
 #ifndef ROVE_TENT_H
 #define ROVE_TENT_H
@@ -17,39 +30,49 @@
 extern "C" {
 #endif
 
+/* Error codes. Functions return them negated. The numbers are part of the ABI. */
 enum tent_code {
     TENT_OK = 0,
-    TENT_INVALID_ARGUMENT = 1,
-    TENT_TOO_MANY_REQUESTS = 2,
-    TENT_ADDRESS_NOT_REGISTERED = 3,
-    TENT_DEVICE_NOT_FOUND = 4,
-    TENT_INVALID_ENTRY = 5,
-    TENT_INVALID_METADATA_TYPE = 6,
-    TENT_NEEDS_REFRESH_CACHE = 7,
-    TENT_RDMA_ERROR = 100,
-    TENT_CUDA_ERROR = 101,
-    TENT_METADATA_ERROR = 131,
-    TENT_RPC_SERVICE_ERROR = 132,
-    TENT_MALFORMED_JSON = 133,
-    TENT_INTERNAL_ERROR = 199,
-    TENT_NOT_IMPLEMENTED = 200
+    TENT_INVALID_ARGUMENT = 1,       /* a value, key or combination that is never accepted */
+    TENT_TOO_MANY_REQUESTS = 2,      /* no room; try again after a request has completed */
+    TENT_ADDRESS_NOT_REGISTERED = 3, /* a range that is not within one registered buffer, here or at the peer */
+    TENT_DEVICE_NOT_FOUND = 4,       /* no available device or transport can carry the request */
+    TENT_INVALID_ENTRY = 5,          /* a segment handle that is not open */
+    TENT_INVALID_METADATA_TYPE = 6,  /* an unknown `metadata_type` in the configuration */
+    TENT_NEEDS_REFRESH_CACHE = 7,    /* the peer was restarted with other devices: close its segment and open it */
+    TENT_RDMA_ERROR = 100,           /* a device refused to register memory */
+    TENT_CUDA_ERROR = 101,           /* Mooncake's; rove does not return it */
+    TENT_METADATA_ERROR = 131,       /* the metadata store failed */
+    TENT_RPC_SERVICE_ERROR = 132,    /* the peer's process does not answer, or this engine cannot listen */
+    TENT_MALFORMED_JSON = 133,       /* a configuration (TOML or JSON) that cannot be read or parsed */
+    TENT_INTERNAL_ERROR = 199,       /* the system lacks memory, a thread, a socket, or io_uring */
+    TENT_NOT_IMPLEMENTED = 200       /* Mooncake's; rove does not return it */
 };
 
+/* The direction of a request: READ copies from the target to `source`, WRITE from `source` to the target. */
 enum tent_opcode { OPCODE_READ = 0, OPCODE_WRITE = 1 };
 
+/* The state of a request. WAITING and PENDING are not final; a final state does not change. */
 enum tent_transfer_status {
-    STATUS_WAITING = 0, /* nothing was submitted */
-    STATUS_PENDING = 1,
-    STATUS_INVALID = 2,
-    STATUS_CANCELED = 3,
-    STATUS_COMPLETED = 4,
-    STATUS_TIMEOUT = 5,
-    STATUS_FAILED = 6
+    STATUS_WAITING = 0,   /* the value before a call writes it; no function reports it */
+    STATUS_PENDING = 1,   /* submitted and not finished */
+    STATUS_INVALID = 2,   /* Mooncake's; rove does not report it */
+    STATUS_CANCELED = 3,  /* tent_cancel_task() stopped a part of it */
+    STATUS_COMPLETED = 4, /* all bytes are at their destination */
+    STATUS_TIMEOUT = 5,   /* it moved no data for `max_timeout_ns` of the configuration */
+    STATUS_FAILED = 6     /* the peer refused or disappeared, or no transport is left */
 };
 
-enum tent_permission { PERM_LOCAL_READ_WRITE = 0, PERM_GLOBAL_READ_ONLY = 1, PERM_GLOBAL_READ_WRITE = 2 };
+/* The access that other processes have to a registered buffer. The process that registered it may always use it as the
+   source of a request. */
+enum tent_permission {
+    PERM_LOCAL_READ_WRITE = 0, /* others have no access */
+    PERM_GLOBAL_READ_ONLY = 1, /* others may READ */
+    PERM_GLOBAL_READ_WRITE = 2 /* others may READ and WRITE */
+};
 
-/* rove carries data by RDMA, SHM, IOURING and TCP; the others are never available. */
+/* The transports. rove carries data by RDMA, SHM, IOURING (files) and TCP. The others can be named and are never
+   available. */
 enum tent_transport {
     TRANSPORT_UNSPEC = 0, /* the policies decide */
     TRANSPORT_RDMA = 1,
@@ -66,122 +89,338 @@ enum tent_transport {
     TRANSPORT_MPCOMM = 12
 };
 
+/* A segment is the registered memory of a process, or a file. */
 enum tent_segment_type { TYPE_MEMORY = 0, TYPE_FILE = 1 };
 
+/* An engine. tent_create_engine() returns it, tent_destroy_engine() ends it. */
 typedef void* tent_engine_t;
+/* The handle of an open segment, valid within one engine until tent_close_segment(). */
 typedef uint64_t tent_segment_id_t;
-typedef uint64_t tent_batch_id_t; /* 0: none */
+/* The handle of a batch, valid within one engine until tent_free_batch(). 0 is never a batch. */
+typedef uint64_t tent_batch_id_t;
 
+/* The handle of the engine's own segment, which is always open. */
 #ifndef LOCAL_SEGMENT_ID
 #define LOCAL_SEGMENT_ID (0ull)
 #endif
 
+/* A transfer between local memory and a segment. */
 typedef struct tent_request {
-    int opcode; /* enum tent_opcode */
-    void* source;
-    tent_segment_id_t target_id;
-    uint64_t target_offset;
-    uint64_t length;
-    int priority;       /* 0 high, 1 medium, 2 low */
-    int transport_hint; /* enum tent_transport */
+    int opcode;                  /* enum tent_opcode */
+    void* source;                /* local memory within one registered buffer */
+    tent_segment_id_t target_id; /* the segment */
+    uint64_t target_offset;      /* the address in the owner's process, or the offset in the file in bytes */
+    uint64_t length;             /* 1 to 2^45 bytes */
+    int priority;                /* 0 high, 1 medium, 2 low */
+    int transport_hint;          /* enum tent_transport: the transport to try first, or TRANSPORT_UNSPEC */
 } tent_request_t;
 
+/* The state of a request, or of a batch. */
 typedef struct tent_status {
-    int status; /* enum tent_transfer_status */
-    uint64_t transferred_bytes;
+    int status;                 /* enum tent_transfer_status */
+    uint64_t transferred_bytes; /* bytes carried until now */
 } tent_status_t;
 
+/* The options for registering or allocating memory. */
 typedef struct tent_memory_options {
-    char location[64]; /* "cpu:0"; "": not said */
+    char location[64]; /* "cpu:N" for NUMA node N, "cpu", "*" or "" for no particular node */
     int permission;    /* enum tent_permission */
-    /* Mooncake's, without effect here: memory is registered for all transports, and shared memory is named by rove. */
+    /* Mooncake has these; rove ignores them. Memory is registered for all transports, and rove names shared memory. */
     int transport_type;
     char shm_path[256];
     size_t shm_offset;
     int internal;
 } tent_memory_options_t;
 
+/* A buffer of a segment that other processes may access. */
 struct tent_buffer_info {
-    uint64_t base, length;
-    char location[64];
+    uint64_t base, length; /* the address in the owner's process (0 for a file), and the bytes from there */
+    char location[64];     /* as in tent_memory_options */
 };
 typedef struct tent_buffer_info tent_buffer_info_t;
 
+/* The description of a segment. Free it with tent_free_segment_info(). */
 typedef struct tent_segment_info {
-    int type; /* enum tent_segment_type */
-    int num_buffers;
-    struct tent_buffer_info* buffers; /* of tent_free_segment_info() */
+    int type;                         /* enum tent_segment_type */
+    int num_buffers;                  /* the number of elements of `buffers` */
+    struct tent_buffer_info* buffers; /* allocated by tent_get_segment_info() */
 } tent_segment_info_t;
 
+/* A received notification. */
 struct tent_notifi_record {
-    tent_segment_id_t handle; /* 0: who sent it is not known */
-    char name[256];
-    char msg[4096];
+    tent_segment_id_t handle; /* always 0: the sender is not reported */
+    char name[256];           /* a NUL-terminated string */
+    char msg[4096];           /* a NUL-terminated string */
 };
 typedef struct tent_notifi_record tent_notifi_record_t;
 
+/* Received notifications. Free them with tent_free_notifs(). */
 typedef struct tent_notifi_info {
-    int num_records;
-    struct tent_notifi_record* records; /* of tent_free_notifs(); NULL if there are none */
+    int num_records;                    /* the number of elements of `records` */
+    struct tent_notifi_record* records; /* allocated by tent_recv_notifs(); NULL if num_records is 0 */
 } tent_notifi_info;
 
+/* The load of one local device. */
 typedef struct tent_nic_load_stat {
     char device_name[64];
-    uint64_t inflight_bytes;
-    double ewma_bandwidth_bps; /* bytes per second */
+    uint64_t inflight_bytes;   /* bytes posted to the device and not completed */
+    double ewma_bandwidth_bps; /* the learned bandwidth in bytes (not bits) per second */
 } tent_nic_load_stat_t;
 
-/* The text of this thread's last error; it is the same until the thread's next error. */
+/* ---- Errors ---- */
+
+/*
+ * Returns the text of the last error of the calling thread: the name of the code, and the value that is wrong. Returns
+ * "" if there was no error. A call that succeeds leaves the text as it is. The string belongs to the library and is
+ * valid until the thread's next error, or its end.
+ */
 const char* tent_last_error(void);
 
-/* For engines that this thread creates later: a file (TOML or JSON), and keys that replace or add to it. */
+/* ---- Configuration, by thread ---- */
+
+/*
+ * Names the configuration for engines that the calling thread creates later. `path` is a file (TOML, or JSON if it
+ * begins with '{'), or JSON text itself. "" means the default: the file, or JSON, in the environment's MC_TENT_CONF, if
+ * any. The string is copied. The file is read by tent_create_engine(), so errors in it are reported there.
+ */
 int tent_load_config_from_file(const char* path);
+
+/*
+ * Sets a key for engines that the calling thread creates later. `key` is a path such as
+ * "transports/rdma/enable_smart_scheduling"; `value` is its value as text. It replaces the value in the file and is
+ * itself replaced by an environment variable for the same key. Both strings are copied. tent_create_engine() checks
+ * them.
+ */
 int tent_set_config(const char* key, const char* value);
 
-/* NULL on failure. */
+/* ---- Engines ---- */
+
+/*
+ * Creates and starts an engine with the configuration of the calling thread. Opens the devices, listens for peers, and
+ * starts threads. Returns NULL on failure, and tent_last_error() returns the reason: the configuration cannot be read
+ * or has an invalid value, a port or address cannot be listened on, the metadata store fails, or the system lacks
+ * resources.
+ */
 tent_engine_t tent_create_engine(void);
-void tent_destroy_engine(tent_engine_t engine); /* NULL is fine */
-int tent_available(tent_engine_t engine);       /* 1 or 0 */
+
+/*
+ * Stops an engine and frees it, with its batches, its segment handles, and memory from tent_allocate_memory(). NULL is
+ * allowed. Requests that are not finished are abandoned, with any part of the data carried; registered memory may be
+ * freed as soon as the function returns. No other call with this engine may be in progress or follow.
+ */
+void tent_destroy_engine(tent_engine_t engine);
+
+/* Returns 1 if the engine can be used, else 0: it is NULL, or the process is a child of the one that created it. */
+int tent_available(tent_engine_t engine);
+
+/*
+ * Writes the name of the engine's segment, for tent_open_segment() in other processes, to `buffer` of `length` bytes,
+ * with a NUL at its end. Fails with -TENT_INVALID_ARGUMENT if it does not fit; 256 bytes are enough unless the
+ * configuration sets a longer name.
+ */
 int tent_segment_name(tent_engine_t engine, char* buffer, size_t length);
+
+/*
+ * Writes the host at which peers reach the engine to `address` of `length` bytes, with a NUL at its end, and the TCP
+ * port on which it listens to *port, in host byte order. Fails with -TENT_INVALID_ARGUMENT if the host does not fit.
+ */
 int tent_rpc_server_addr_port(tent_engine_t engine, char* address, size_t length, uint16_t* port);
 
+/* ---- Segments ---- */
+
+/*
+ * Opens a segment and writes its handle to *handle. `name` is the name of another engine's segment (HOST:PORT if
+ * `metadata_type` is "p2p", else its name in the metadata store), "file:///PATH" for a file or block device of this
+ * machine, or "" or the own name for the own segment, whose handle is LOCAL_SEGMENT_ID. Each success needs one
+ * tent_close_segment(). Waits for the peer's answer for up to some seconds.
+ * Errors: -TENT_INVALID_ARGUMENT  the name has a wrong form or is not in the store; the file cannot be opened, is
+ * empty, or is neither a regular file nor a block device -TENT_RPC_SERVICE_ERROR the peer does not answer, or refuses
+ * this engine -TENT_METADATA_ERROR    the metadata store failed -TENT_INTERNAL_ERROR    the kernel offers no io_uring,
+ * which files need
+ */
 int tent_open_segment(tent_engine_t engine, tent_segment_id_t* handle, const char* name);
+
+/*
+ * Closes a segment. Its handle becomes invalid; requests in progress continue to their end. LOCAL_SEGMENT_ID is
+ * accepted and stays open. Fails with -TENT_INVALID_ENTRY if the handle is not open.
+ */
 int tent_close_segment(tent_engine_t engine, tent_segment_id_t handle);
+
+/*
+ * Asks a segment's process (or the file) for its buffers and writes them to *info, which the caller frees with
+ * tent_free_segment_info(). Buffers with PERM_LOCAL_READ_WRITE are not listed. On failure *info is empty.
+ * Errors: -TENT_INVALID_ENTRY (handle not open), -TENT_RPC_SERVICE_ERROR (the process does not answer or has ended),
+ * -TENT_NEEDS_REFRESH_CACHE (it was restarted with other devices), -TENT_INVALID_ARGUMENT (the file cannot be opened
+ * any more).
+ */
 int tent_get_segment_info(tent_engine_t engine, tent_segment_id_t handle, tent_segment_info_t* info);
+
+/* Frees the buffers of *info and sets it to zeros. NULL is allowed. */
 void tent_free_segment_info(tent_segment_info_t* info);
+
+/*
+ * Asks a segment's process whether it is alive. Waits for up to one second. Errors: -TENT_RPC_SERVICE_ERROR (no answer
+ * within a second), -TENT_INVALID_ENTRY (handle not open), -TENT_INVALID_ARGUMENT (the segment is a file),
+ * -TENT_NEEDS_REFRESH_CACHE (the process was restarted with other devices).
+ */
 int tent_probe_peer_alive(tent_engine_t engine, tent_segment_id_t handle);
 
-int tent_allocate_memory(tent_engine_t engine, void** address, size_t size, const char* location); /* NULL: anywhere */
+/* ---- Memory ---- */
+
+/*
+ * Allocates `size` bytes (at least 1) and registers them with PERM_GLOBAL_READ_WRITE. The address goes to *address.
+ * Processes of the same user and network namespace on this machine can map the memory, which makes the SHM transport
+ * possible. `location` is as in tent_memory_options; NULL means any node. Free it with tent_free_memory(), or with the
+ * engine.
+ * Errors: -TENT_INVALID_ARGUMENT (size 0, or the location), -TENT_INTERNAL_ERROR (no memory), -TENT_RDMA_ERROR (a
+ * device does not register it).
+ */
+int tent_allocate_memory(tent_engine_t engine, void** address, size_t size, const char* location);
+
+/* Does the same with the location and permission of *options. With PERM_LOCAL_READ_WRITE no other process can map it.
+ */
 int tent_allocate_memory_ex(tent_engine_t engine, void** address, size_t size, const tent_memory_options_t* options);
+
+/*
+ * Unregisters and unmaps memory from tent_allocate_memory(). `address` is its start.
+ * Errors: -TENT_ADDRESS_NOT_REGISTERED (this engine did not allocate it), -TENT_INVALID_ARGUMENT (requests in progress
+ * use it, or the program has registered it, or a part, once more: unregister that first). Then it stays.
+ */
 int tent_free_memory(tent_engine_t engine, void* address);
+
+/*
+ * Registers [address, address + size) with PERM_GLOBAL_READ_WRITE. The program must keep it mapped until it has
+ * unregistered it. The same range may be registered again, with the same permission, and is then unregistered as often.
+ * Different ranges may overlap.
+ * Errors: -TENT_INVALID_ARGUMENT  NULL, size 0, a range beyond the address space, an unknown permission or location, or
+ *                                 a range that is registered with another permission
+ *         -TENT_RDMA_ERROR        a device refuses, for example because the range is not mapped
+ */
 int tent_register_memory(tent_engine_t engine, void* address, size_t size);
+
+/* Does the same with `permission` (enum tent_permission). Only PERM_GLOBAL_READ_ONLY accepts a read-only mapping. */
 int tent_register_memory_with_perm(tent_engine_t engine, void* address, size_t size, int permission);
+
+/* Does the same with the location and permission of *options. */
 int tent_register_memory_ex(tent_engine_t engine, void* address, size_t size, const tent_memory_options_t* options);
+
+/*
+ * Registers `count` ranges, addresses[i] with sizes[i] bytes. If one fails, the others are unregistered again and its
+ * error is returned. Both arrays are needed, and read during the call only.
+ */
 int tent_register_memory_batch(tent_engine_t engine, void** addresses, const size_t* sizes, size_t count,
                                int permission);
+
+/* Does the same with the location and permission of *options. */
 int tent_register_memory_batch_ex(tent_engine_t engine, void** addresses, const size_t* sizes, size_t count,
                                   const tent_memory_options_t* options);
-/* Size 0, or sizes NULL: what was registered there last. */
+
+/*
+ * Takes back one registration of [address, address + size). Size 0 means the range that was registered last at
+ * `address`. Errors: -TENT_ADDRESS_NOT_REGISTERED (exactly this range is not registered), -TENT_INVALID_ARGUMENT
+ * (requests in progress use it; then it stays).
+ */
 int tent_unregister_memory(tent_engine_t engine, void* address, size_t size);
+
+/*
+ * Does the same for `count` ranges. If `sizes` is NULL all sizes are 0. Every range is tried; the first error is
+ * returned.
+ */
 int tent_unregister_memory_batch(tent_engine_t engine, void** addresses, const size_t* sizes, size_t count);
 
-tent_batch_id_t tent_allocate_batch(tent_engine_t engine, size_t size); /* 0 on failure */
+/* ---- Transfers ---- */
+
+/*
+ * Creates a batch for 1 to 65 536 requests. Returns its handle, or 0 on failure: `size` is out of range, or 16 384
+ * batches exist. Free it with tent_free_batch().
+ */
+tent_batch_id_t tent_allocate_batch(tent_engine_t engine, size_t size);
+
+/*
+ * Frees a batch. Its handle becomes invalid at once. Requests in progress continue, unobserved, and their memory must
+ * stay until they end: ask for the status first. Fails with -TENT_INVALID_ARGUMENT if the batch does not exist.
+ */
 int tent_free_batch(tent_engine_t engine, tent_batch_id_t batch);
+
+/*
+ * Submits `count` requests, all of them or, on an error, none. The requests are copied; the memory at `source` must
+ * stay registered and, for a WRITE, unchanged until the request is final. Requests of a batch are numbered from 0 in
+ * the order of submission, across calls: these numbers are the `task` of the functions below. A batch holds its size in
+ * requests in all; finished ones do not make room. Requests are independent and may finish in any order. Usually
+ * returns at once; waits for the peer if the target's buffers must be asked for.
+ * Errors: -TENT_INVALID_ARGUMENT        a field is out of range, the batch does not exist, the target may only be read,
+ *                                       the source of a READ is a read-only mapping, the transport_hint is not
+ *                                       available, or no policy matches although the configuration says strict = true
+ *         -TENT_ADDRESS_NOT_REGISTERED  the source or the target is not within one registered buffer
+ *         -TENT_INVALID_ENTRY           the segment handle is not open
+ *         -TENT_TOO_MANY_REQUESTS       the batch or the engine has no room
+ *         -TENT_RPC_SERVICE_ERROR       the peer's process has ended or does not answer
+ *         -TENT_NEEDS_REFRESH_CACHE     the peer was restarted with other devices
+ *         -TENT_DEVICE_NOT_FOUND        no transport can carry a request now
+ */
 int tent_submit(tent_engine_t engine, tent_batch_id_t batch, const tent_request_t* requests, size_t count);
+
+/*
+ * Does the same, and sends a notification to each target process once all of these requests are COMPLETED. `name` has
+ * up to 255 bytes, `message` up to 4095 (else -TENT_INVALID_ARGUMENT); both are copied. If a request ends otherwise,
+ * nothing is sent. A notification that the target cannot take is lost, with a warning on this process's standard error.
+ */
 int tent_submit_notif(tent_engine_t engine, tent_batch_id_t batch, const tent_request_t* requests, size_t count,
                       const char* name, const char* message);
+
+/*
+ * Asks to stop request `task` of a batch. Returns before it ends: bytes that are posted are still carried, the rest is
+ * dropped. It ends as CANCELED, or as COMPLETED if nothing was left to drop. Its memory must stay until then. Fails
+ * with -TENT_INVALID_ARGUMENT if the batch or the task does not exist.
+ */
 int tent_cancel_task(tent_engine_t engine, tent_batch_id_t batch, size_t task);
+
+/*
+ * Writes the state of request `task` of a batch to *status. Does not wait. The call also drives the transfer: a program
+ * that polls in a loop gets the lowest latency. After COMPLETED all bytes are at their destination; after FAILED,
+ * TIMEOUT or CANCELED any part of them may be. After each final state the engine no longer accesses the memory. Fails
+ * with -TENT_INVALID_ARGUMENT if the batch or the task does not exist.
+ */
 int tent_task_status(tent_engine_t engine, tent_batch_id_t batch, size_t task, tent_status_t* status);
-/* In: room for *count; out: the tasks of the batch, of which as many as there is room for are written. */
+
+/*
+ * Does the same for all requests of a batch. On entry *count is the room in `list`, in elements; on return it is the
+ * number of requests submitted to the batch, of which at most the first (room) are written. `list` must not be NULL.
+ */
 int tent_task_status_list(tent_engine_t engine, tent_batch_id_t batch, tent_status_t* list, size_t* count);
+
+/*
+ * Does the same for a batch as a whole: PENDING while a request is, then the worst state in the order FAILED, TIMEOUT,
+ * CANCELED, COMPLETED. transferred_bytes is the sum. A batch without requests is COMPLETED.
+ */
 int tent_overall_status(tent_engine_t engine, tent_batch_id_t batch, tent_status_t* status);
 
+/* ---- Notifications ---- */
+
+/*
+ * Sends a notification to the process of segment `target` and waits for its answer, for up to 3 s. `name` has up to 255
+ * bytes, `message` up to 4095. Errors: -TENT_INVALID_ARGUMENT (too long, or the segment is a file), -TENT_INVALID_ENTRY
+ * (handle not open), -TENT_RPC_SERVICE_ERROR (no answer, or 4096 notifications wait there), -TENT_NEEDS_REFRESH_CACHE
+ * (the process was restarted with other devices).
+ */
 int tent_send_notifs(tent_engine_t engine, tent_segment_id_t target, const char* name, const char* message);
-/* All that have come; free them with tent_free_notifs(). */
+
+/*
+ * Moves all received notifications, in the order of arrival, to *info; free them with tent_free_notifs(). Does not
+ * wait: without notifications it returns 0 and num_records is 0. The engine keeps up to 4096 until they are received
+ * and refuses more.
+ */
 int tent_recv_notifs(tent_engine_t engine, tent_notifi_info* info);
+
+/* Frees the records of *info and sets it to zeros. NULL is allowed. */
 void tent_free_notifs(tent_notifi_info* info);
 
-/* In: room for *count; out: the number of devices. `list` may be NULL where *count is 0. */
+/* ---- Load ---- */
+
+/*
+ * Writes the load of each local RDMA device. On entry *count is the room in `list`, in elements; on return it is the
+ * number of devices, of which at most the first (room) are written. `list` may be NULL if *count is 0.
+ */
 int tent_get_nic_load_stats(tent_engine_t engine, tent_nic_load_stat_t* list, size_t* count);
 
 #ifdef __cplusplus

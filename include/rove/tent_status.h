@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call of the engine returns. The numbers are the documented ones: C and Python
-// callers see them. The namespace of what programs see is that of Mooncake, whose headers declare some of it ahead.
+// Status, the return value of the TENT engine's calls, and Permission. Everything here is in Mooncake's namespace,
+// mooncake::tent, because Mooncake's headers declare some of it in advance, and also in rove::tent.
+//
+// Status is a value: threads may use their own copies freely, and one object under the rules of std::string.
 #pragma once
 
 #include <cstdint>
@@ -12,44 +14,53 @@
 
 namespace mooncake::tent {
 
+// The error codes. The numbers are part of the ABI; C programs see them negated (<rove/tent.h>), Python programs as
+// they are.
 enum class Code : int {
     kOk = 0,
-    kInvalidArgument = 1,       // the caller's: a value, a key or a combination that is never accepted
-    kTooManyRequests = 2,       // nothing of the call was taken; it may be tried again when something has completed
-    kAddressNotRegistered = 3,  // memory outside of every registered buffer, here or at the peer
-    kDeviceNotFound = 4,        // no device or transport that may carry it is there or up
-    kInvalidEntry = 5,          // a handle, segment or batch that does not exist
-    kInvalidMetadataType = 6,
-    kNeedsRefreshCache = 7,  // what is known of a segment is out of date; fetched anew, the call may succeed
-    kRdmaError = 100,
-    kCudaError = 101,
-    kMetadataError = 131,    // the metadata store
-    kRpcServiceError = 132,  // the peer's control plane
-    kMalformedJson = 133,    // text that cannot be parsed: configuration (TOML) or metadata (JSON)
-    kInternalError = 199,
-    kNotImplemented = 200,
+    kInvalidArgument = 1,       // a value, key or combination that is never accepted
+    kTooManyRequests = 2,       // no room, and nothing was done; try again after a request has completed
+    kAddressNotRegistered = 3,  // a range that is not within one registered buffer, here or at the peer
+    kDeviceNotFound = 4,        // no available device or transport can carry the request
+    kInvalidEntry = 5,          // a segment handle that is not open
+    kInvalidMetadataType = 6,   // an unknown `metadata_type` in the configuration
+    kNeedsRefreshCache = 7,     // the peer was restarted with other devices: close its segment and open it
+    kRdmaError = 100,           // a device refused to register memory
+    kCudaError = 101,           // Mooncake's; rove does not return it
+    kMetadataError = 131,       // the metadata store failed
+    kRpcServiceError = 132,     // the peer's process does not answer, or this engine cannot listen
+    kMalformedJson = 133,       // a configuration (TOML or JSON) that cannot be read or parsed
+    kInternalError = 199,       // the system lacks memory, a thread, a socket, or io_uring
+    kNotImplemented = 200,      // Mooncake's; rove does not return it
 };
-const char* name(Code code);  // "InvalidArgument"
+// Returns the name of a code without its "k", such as "InvalidArgument", or "unknown code". The string is static.
+const char* name(Code code);
 
-// A code and, unless it is kOk, what is wrong with which value, for the reader of a log. Nearly all are kOk, and cost
-// nothing.
+// A code and, on failure, a text for the reader of a log: the value that is wrong, and the values that are allowed.
+// Success has no text and needs no memory, and copies of a failure share its text.
 class [[nodiscard]] Status {
   public:
     using Code = ::mooncake::tent::Code;
 
-    Status() = default;
+    Status() = default;  // kOk
+    // Allocates memory for the text, and may therefore throw std::bad_alloc.
     Status(Code code, std::string message)
         : code_(code), message_(std::make_shared<const std::string>(std::move(message))) {}
     static Status OK() { return {}; }
 
     bool ok() const { return code_ == Code::kOk; }
     Code code() const { return code_; }
+    // The text without the code; "" if there is none. The reference is valid as long as this object, or a copy of it.
     const std::string& message() const;
-    std::string ToString() const;                         // "InvalidArgument: message"
-    std::string to_string() const { return ToString(); }  // the same
+    // Returns "InvalidArgument: text", or the name of the code alone if there is no text.
+    std::string ToString() const;
+    // Another name for ToString().
+    std::string to_string() const { return ToString(); }
+    // Returns true if the codes and the texts are equal.
     bool operator==(const Status& other) const { return code_ == other.code_ && message() == other.message(); }
 
-    // Status::InvalidArgument("text") and status.IsInvalidArgument(), for each code.
+    // For each code a function that makes a Status with it, Status::InvalidArgument("text"), and one that returns true
+    // if a Status has it, status.IsInvalidArgument().
 #define ROVE_TENT_CODE(code)                          \
     static Status code(std::string_view message) {    \
         return {Code::k##code, std::string(message)}; \
@@ -78,11 +89,13 @@ class [[nodiscard]] Status {
     std::shared_ptr<const std::string> message_;
 };
 
+// Writes status.ToString().
 inline std::ostream& operator<<(std::ostream& out, const Status& status) {
     return out << status.ToString();
 }
 
-// Who may use a registered buffer.
+// The access that other processes have to a registered buffer. The process that registered it may always use it as the
+// source of a request. kLocalReadWrite: no access; kGlobalReadOnly: READ; kGlobalReadWrite: READ and WRITE.
 enum Permission : int { kLocalReadWrite = 0, kGlobalReadOnly = 1, kGlobalReadWrite = 2 };
 
 }  // namespace mooncake::tent

@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rove adds to verbs, for programs in C and C++. Everywhere else it does nothing. */
+/*
+ * rove's additions to verbs, for programs in C and C++. They need no library. Without rove they have no effect,
+ * provided that the driver ignores unknown flags.
+ */
 #ifndef ROVE_VERBS_H
 #define ROVE_VERBS_H
 
 /*
- * In ibv_send_wr::send_flags or ibv_qp_ex::wr_flags, of an RC QP: the operation changes the peer's memory only after
- * all operations before it have. Needed where transport.ordering does not promise that of every operation; a QP that
- * takes one path, as in rc mode, keeps order anyway. The highest bit that a byte has: ibv_send_flags has five.
+ * A flag for ibv_send_wr::send_flags and ibv_qp_ex::wr_flags on RC QPs. The operation changes the peer's memory only
+ * after all operations that were posted before it on the same QP have changed it. Typical use: a WRITE of a flag that
+ * the peer polls, after WRITEs of the data.
+ *
+ * It is needed in mp mode unless transport.ordering is "receiver-hold" (the default), which orders every operation.
+ * "sender-delay" orders every WRITE, but other operations only with this flag: such an operation leaves when all
+ * earlier packets are acknowledged. With "optimistic" nothing else keeps order: the operation is delayed so that it
+ * rarely arrives early, and if it does, it is dropped and sent again. rc mode uses one path and keeps order anyway.
+ * There the flag is accepted and changes nothing.
+ *
+ * The value is bit 7 of the flags. ibv_send_flags uses bits 0 to 4.
  */
 #define ROVE_SEND_SYNC (1u << 7)
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The header that TENT's documents name: the C functions, and for C++ the class, in namespace mooncake::tent. */
+/* The header that Mooncake's documents name. It declares the C functions and, in C++, mooncake::tent::TransferEngine.
+ */
 #ifndef TENT_TRANSFER_ENGINE_H
 #define TENT_TRANSFER_ENGINE_H
 

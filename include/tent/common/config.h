@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A configuration that a program puts together, under the name that Mooncake gives it; it needs nlohmann-json
-// (nlohmann-json3-dev). TransferEngine takes a shared pointer to one.
+// mooncake::tent::Config, a configuration that a program builds in memory, with Mooncake's interface. Pass a
+// std::shared_ptr to one to the constructor of TransferEngine, which checks the keys and copies the values. Needs
+// nlohmann-json (Debian's nlohmann-json3-dev).
 #pragma once
 
 #include <cstdlib>
@@ -19,10 +20,15 @@ namespace mooncake::tent {
 
 using json = nlohmann::json;
 
-// Paths are "transports/rdma/enable"; a key of the outermost table may be such a path itself. Any thread.
+// A tree of JSON values. A `path` such as "transports/rdma/enable" names a value in nested tables; empty parts between
+// slashes are ignored. If no value is there, a key of the outermost table with exactly that text, slashes included, is
+// found instead. JSON's null counts as no value.
+//
+// Any thread may call any member at any time: a lock guards the tree. Calls fail only as described; memory may run out
+// (std::bad_alloc), and text that is not UTF-8 makes dump() and dumpSubtree() throw nlohmann::json::exception.
 class Config {
   public:
-    // What stands at `path`; `otherwise` if nothing does, or something that is no T.
+    // Returns the value at `path`, or `otherwise` if there is no value or it cannot be converted to T.
     template <class T>
     T get(const std::string& path, const T& otherwise) const {
         const std::lock_guard lock(mutex_);
@@ -34,18 +40,23 @@ class Config {
             return otherwise;
         }
     }
+    // Does the same for a text.
     std::string get(const std::string& path, const char* otherwise) const {
         return get<std::string>(path, std::string(otherwise));
     }
+    // Returns the elements of the list at `path`; empty if there is no list, or an element is not a T.
     template <class T>
     std::vector<T> getArray(const std::string& path) const {
         return get<std::vector<T>>(path, {});
     }
+    // Returns true if there is a value at `path`.
     bool contains(const std::string& path) const {
         const std::lock_guard lock(mutex_);
         return find(path) != nullptr;
     }
 
+    // Sets the value at `path`. Creates the tables on the way, also in place of values that are not tables. An empty
+    // path changes nothing.
     template <class T>
     void set(const std::string& path, const T& value) {
         const std::lock_guard lock(mutex_);
@@ -59,7 +70,7 @@ class Config {
         });
         if (any) *at = value;
     }
-    // As a boolean or an integer if `text` is one, else as text.
+    // Sets a boolean if `text` is "true" or "false" in any case, an integer if it is a decimal number, else the text.
     void setFromString(const std::string& path, const std::string& text) {
         std::string lower;
         for (const char c : text) lower += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -70,7 +81,8 @@ class Config {
         set(path, text);
     }
 
-    // Replaces all that was set. kInvalidArgument: not JSON.
+    // Replaces all values by those in `content`, a JSON text. Returns kInvalidArgument, and changes nothing, if it
+    // cannot be parsed.
     Status load(const std::string& content) {
         json parsed = json::parse(content, nullptr, false);
         if (parsed.is_discarded()) return Status::InvalidArgument("not JSON: " + content.substr(0, 60));
@@ -78,15 +90,19 @@ class Config {
         values_ = std::move(parsed);
         return {};
     }
+    // Does the same with the content of a file. Returns kInvalidArgument if it cannot be read.
     Status loadFile(const std::string& path) {
         std::ifstream file(path);
         if (!file) return Status::InvalidArgument(path + " cannot be read");
         return load({std::istreambuf_iterator<char>(file), {}});
     }
+    // Returns all values as JSON. `indent` is the number of spaces a level; -1 puts everything on one line.
     std::string dump(int indent = 2) const {
         const std::lock_guard lock(mutex_);
         return values_.dump(indent);
     }
+    // Writes the value at `path` to *out as JSON on one line. Returns false, and leaves *out as it is, if there is no
+    // value or `out` is null.
     bool dumpSubtree(const std::string& path, std::string* out) const {
         const std::lock_guard lock(mutex_);
         const json* found = out == nullptr ? nullptr : find(path);
@@ -95,7 +111,7 @@ class Config {
     }
 
   private:
-    // Until `take(part)` says that it is enough.
+    // Calls `take` with each part of `path` that is not empty, until it returns false.
     static void each_part(std::string_view path, auto&& take) {
         while (!path.empty()) {
             const size_t end = path.find('/');
@@ -104,6 +120,7 @@ class Config {
             if (!part.empty() && !take(std::string(part))) return;
         }
     }
+    // Returns the value at `path`, or null. The caller holds `mutex_`.
     const json* find(const std::string& path) const {
         if (path.empty()) return nullptr;
         const json* at = &values_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The name under which Mooncake has the types of <rove/tent.hpp>.
+// Mooncake's header name for the types that <rove/tent.hpp> declares.
 #pragma once
 
 #include "rove/tent.hpp"
