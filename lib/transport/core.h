@@ -139,7 +139,7 @@ struct Core {
     uint64_t missed_ns = 0;        // of it, what a peer's silence contains (RetryTimer)
     bool refused = false;          // ready() was false since this was last cleared
     bool overrun = false;          // a completion was lost, and the QPs of its CQ are still to enter ERR
-    // What recover.h must know of a step that was left in an access to the program's memory.
+    // What recover-inl.h must know of a step that was left in an access to the program's memory.
     QueuePair* turn = nullptr;              // whose turn or deadline it is; null: a packet is received
     bool in_timeout = false;                // its deadline
     BurstKind run = BurstKind::kNone;       // of packets that are being sent

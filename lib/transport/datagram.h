@@ -25,7 +25,7 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
         return;
     }
     const uint32_t trailer_bytes = qp.qpn == QueuePairTable::kGsiQpn ? kGsiTrailerBytes : 0;
-    // One that is taken already is this datagram's, which is received once more (recover.h).
+    // One that is taken already is this datagram's, which is received once more (recover-inl.h).
     switch (qp.slot.taken ? Core<S>::ReceiveLookup::kYes
                           : core.take_receive(qp, kGrhBytes + frame.payload_bytes + trailer_bytes)) {
         case Core<S>::ReceiveLookup::kNone:

@@ -100,7 +100,7 @@ class Engine {
         core_.deadlines.advance(ns);
     }
     // receive(), or transmit() or expire(), was left in an access to a program's memory that has gone, whose region is
-    // no longer valid (recover.h). Then the call is made again. False: the frame is done with.
+    // no longer valid (recover-inl.h). Then the call is made again. False: the frame is done with.
     bool recover_receive(const wire::ParsedFrame& frame, QueuePair* qp);
     void recover_transmit();
 
@@ -469,5 +469,5 @@ void Engine<S>::flush(QueuePair& qp) {
 }  // namespace rove::transport
 
 // Its other parts.
-#include "transport/engine_receive.h"
-#include "transport/recover.h"
+#include "transport/engine_receive-inl.h"
+#include "transport/recover-inl.h"

@@ -62,7 +62,7 @@ class RcRequesterLogic {
         r_.probe_deadline = core_.now_ns;
         core_.deadlines.schedule(qp_, r_.probe_deadline);
     }
-    // recover.h; `packets` of a run went out.
+    // recover-inl.h; `packets` of a run went out.
     void recover(uint32_t packets);
     uint64_t next_deadline() const {
         uint64_t deadline = std::min(core_.ack_deadline(retry_), r_.probe_deadline);
@@ -367,5 +367,5 @@ void RcRequesterLogic<S, P>::probe() {
 }  // namespace rove::transport
 
 // Its other parts.
-#include "transport/requester_receive.h"
-#include "transport/requester_transmit.h"
+#include "transport/requester_receive-inl.h"
+#include "transport/requester_transmit-inl.h"

@@ -35,7 +35,7 @@ class RcResponderLogic {
     // Whether there is an answer that need not wait.
     bool can_send() const { return has_jobs() || (s_.ack_due && s_.delay.not_before <= core_.now_ns); }
     uint32_t transmit(uint32_t budget) { return s_.has_answers() ? send_answers(budget) : 0; }
-    // recover.h; `packets` of a run went out.
+    // recover-inl.h; `packets` of a run went out.
     void recover(uint32_t packets) {
         RcJob& job = s_.jobs.front();
         job.sent += packets * qp_.mtu;

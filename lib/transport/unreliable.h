@@ -38,7 +38,7 @@ class UnreliableRequesterLogic {
         return packets;
     }
 
-    // recover.h; `packets` of a run went out.
+    // recover-inl.h; `packets` of a run went out.
     void recover(uint32_t packets) { advance(packets); }
 
   private:

@@ -5,7 +5,7 @@ parts of the datapath without devices.
 By program: what is wrong, the file, what stands there, and the bug.
 """
 PATHS, RECOVERY, PER_PACKET, PATHS_H = (f"lib/transport/paths/{name}"
-                                        for name in ("paths.cc", "recovery.cc", "per_packet.h", "paths.h"))
+                                        for name in ("paths.cc", "recovery.cc", "per_packet-inl.h", "paths.h"))
 NSCC = "lib/transport/congestion/nscc.cc"
 SLOW_PATH = "        if (!entry.retx) {\n            ++counters_.slow_acks"
 HYBRID, HYBRID_H, ARENA, STATIC, SLOTS = (f"lib/transport/reorder/{name}" for name in (

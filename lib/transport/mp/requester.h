@@ -56,7 +56,7 @@ class MpRequesterLogic {
     // Gives what its acknowledgement says.
     wire::MpAck receive_response(const wire::ParsedFrame& frame, wire::Op op);
     void expire();
-    // recover.h; `packets` of a run departed.
+    // recover-inl.h; `packets` of a run departed.
     void recover(uint32_t packets);
     uint64_t next_deadline() const {
         uint64_t deadline = std::min(

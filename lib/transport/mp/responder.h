@@ -39,7 +39,7 @@ class MpResponderLogic {
                                                  uint8_t syndrome = 0, bool trimmed = false);
     bool has_acks() const { return mp_.ack_count != 0; }
     uint32_t send_acks();
-    // recover.h; the held packet whose effect was left half done.
+    // recover-inl.h; the held packet whose effect was left half done.
     void recover(const EarlyPacket* packet) {
         const bool sends = is_send(wire::op_of(packet->headers.bth.opcode));
         const Consequence& consequence = consequence_of(sends ? Outcome::kLocalProtection : Outcome::kRemoteAccess);

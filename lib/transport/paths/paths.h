@@ -322,4 +322,4 @@ class Paths {
 
 }  // namespace rove::transport
 
-#include "transport/paths/per_packet.h"
+#include "transport/paths/per_packet-inl.h"

@@ -305,7 +305,7 @@ void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port)
         // for the opposite. Only frames that we have sent bear our own MAC: the driver lets in no others.
         const bool own = frame.headers.deth.src_qpn == member->qpn && wire::same(frame.flow.src_mac, member->mac);
         if (own && member->blocks_own_multicast) continue;
-        if (core_.member != nullptr && core_.member != member) continue;  // has had it (recover.h)
+        if (core_.member != nullptr && core_.member != member) continue;  // has had it (recover-inl.h)
         core_.member = member;
         receive_verified(frame, member, port);
         core_.member = nullptr;
