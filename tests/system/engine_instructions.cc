@@ -36,7 +36,8 @@ class Collected {
 void deliver(Side& from, Side& to) {
     for (uint32_t i = 0; i < from.sink.count; ++i) {
         wire::ParsedFrame parsed;
-        keep_alive(wire::parse_headers(std::span<const uint8_t>(from.sink.frames[i].data(), from.sink.bytes[i]), parsed));
+        keep_alive(
+            wire::parse_headers(std::span<const uint8_t>(from.sink.frames[i].data(), from.sink.bytes[i]), parsed));
         to.engine.receive(parsed, to.qps.find(parsed.headers.bth.dest_qpn), 0, to.now);
     }
     from.sink.count = 0;
