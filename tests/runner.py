@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds rove and runs its tests; see tests/run.
 
-Unit tests run under ASan and UBSan; those of meson's suite `threads` also under TSan, those of `optimized` also as
-released. Then the fuzz targets (tests/fuzz/run) for a short time, and the system tests (tests/system/test_*.py) one by
-one.
+The checks of the sources (tools/check_*) run first, while rove is built. Unit tests run under ASan and UBSan; those of
+meson's suite `threads` also under TSan, those of `optimized` also as released. Then the fuzz targets (tests/fuzz/run)
+run for a short time, and the system tests (tests/system/test_*.py) one by one.
+
+A test's name is check/TOOL, KIND/BINARY/SUITE.CASE (KIND: unit, asan, tsan), fuzz/TARGET or system/MODE/THEME/...
 """
 import argparse
 import collections
@@ -20,6 +22,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.setdefault("ROVE_BUILD_DIR", str(ROOT / "build"))).resolve()
+FAILED = BUILD / "failed-tests.txt"     # the names of tests that failed when they last ran
 SANITIZERS = {"asan": "address,undefined", "tsan": "thread"}
 SANITIZER_ENV = {
     "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0:exitcode=99",
@@ -35,17 +38,43 @@ def indented(text):
     return "    " + text.rstrip().replace("\n", "\n    ")
 
 
-class Results:
-    def __init__(self, pattern):
-        self.pattern = re.compile(pattern)
-        self.passed = self.failed = self.skipped = 0
-        self.failures = []
+class Selection:
+    """Decides which tests run: -k, and the names of --failed."""
+    def __init__(self, expression="", names=None):
+        self.text, self.names = expression, names
+        self.alternatives = [[(not part.startswith("not "), re.compile(part.removeprefix("not ")))
+                              for part in alternative.split(" and ")] for alternative in expression.split(" or ")]
+
+    def is_all(self):
+        return not self.text and self.names is None
 
     def wants(self, name):
-        return self.pattern.search(name) is not None
+        if self.names is not None and name not in self.names:
+            return False
+        return any(all(bool(pattern.search(name)) == expected for expected, pattern in parts)
+                   for parts in self.alternatives)
+
+    def wants_binary(self, prefix, cases):
+        """Returns true if a test of the binary is wanted. A name of `cases` that ends in "/" is that of a parameterized
+        test. What a failed run leaves of a binary's cases may be other names, such as prefix/exit."""
+        if self.names is not None:
+            return any(name == prefix or name.startswith(f"{prefix}/") for name in self.names)
+        return any(self.wants(name) for name in cases or [prefix])
+
+
+class Results:
+    def __init__(self, selection):
+        self.selection = selection
+        self.passed = self.failed = self.skipped = 0
+        self.failures = []
+        self.seconds = {}   # by name
+
+    def wants(self, name):
+        return self.selection.wants(name)
 
     def add(self, name, outcome, seconds, detail=""):
         setattr(self, outcome, getattr(self, outcome) + 1)
+        self.seconds[name] = seconds
         word = {"passed": "PASS", "failed": "FAIL", "skipped": "SKIP"}[outcome]
         reason = f"  ({detail})" if outcome == "skipped" else ""
         print(f"{word} {name}  {seconds:.2f} s{reason}", flush=True)
@@ -59,7 +88,7 @@ def run(command, **options):
     return subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, **options)
 
 
-def build(directory, sanitize=None, targets=()):
+def build(directory, sanitize=None, targets=(), quiet=False):
     """Configures `directory` if need be and builds `targets` (default: all). Ends the run when that fails."""
     options, environment = ["-Dtests=enabled"], dict(os.environ)
     if sanitize:
@@ -84,7 +113,8 @@ def build(directory, sanitize=None, targets=()):
             print("\n".join(errors + lines[-30:]))
             sys.exit(f"'{' '.join(map(str, step))}' failed")
     SPENT["builds"] += time.monotonic() - started
-    print(f"built {directory.name} in {time.monotonic() - started:.0f} s", flush=True)
+    if not quiet:
+        print(f"built {directory.name} in {time.monotonic() - started:.0f} s", flush=True)
 
 
 def introspect(directory, what):
@@ -104,16 +134,62 @@ def suites(meson_test):
     return {suite.split(":")[-1] for suite in meson_test["suite"]}
 
 
+def prefix_of(meson_test, kind):
+    return f"{kind or 'unit'}/{meson_test['name']}"
+
+
+def cases_in_sources(meson_test, kind, targets):
+    """The names of the cases of a test binary that may not be built yet. The name of a parameterized test ends in "/"
+    and lacks its parameter."""
+    binary = targets.get(meson_test["cmd"][0])
+    texts = [pathlib.Path(source).read_text(errors="replace") for group in (binary or {}).get("target_sources", ())
+             for source in group.get("sources", ()) if os.path.exists(source)]
+    prefixes = collections.defaultdict(list)
+    for text in texts:
+        for prefix, suite in re.findall(r"^INSTANTIATE_TEST_SUITE_P\(\s*(\w*),\s*(\w+)", text, re.M):
+            prefixes[suite].append(f"{prefix}/" if prefix else "")
+    names = []
+    for text in texts:
+        for parameter, suite, case in re.findall(r"^TEST(_P|_F)?\(\s*(\w+),\s*(\w+)\)", text, re.M):
+            if parameter == "_P":
+                names += [f"{prefix}{suite}.{case}/" for prefix in prefixes[suite]]
+            else:
+                names.append(f"{suite}.{case}")
+    return [f"{prefix_of(meson_test, kind)}/{name}" for name in names]
+
+
+def filter_of(meson_test, kind, selection, environment):
+    """The option that makes a test binary run the wanted cases only, or no option for all of them."""
+    prefix = prefix_of(meson_test, kind)
+    if selection.is_all() or {prefix, f"{prefix}/exit"} & (selection.names or set()):
+        return []
+    listed = run([*meson_test["cmd"], "--gtest_list_tests"], capture_output=True, text=True, errors="replace",
+                 env=environment, cwd=meson_test["workdir"])
+    suite, cases = "", []
+    for line in listed.stdout.splitlines():
+        word = line.split("#")[0].rstrip()
+        if word.startswith("  "):
+            cases.append(suite + word.strip())
+        elif word.endswith("."):
+            suite = word
+    wanted = [case for case in cases if selection.wants(f"{prefix}/{case}")]
+    option = f"--gtest_filter={':'.join(wanted)}"
+    return [option] if len(wanted) < len(cases) and len(option) < 100_000 else []
+
+
 def run_gtest(meson_test, kind, results):
     """Runs one test binary; every gtest case counts."""
-    prefix = f"{kind or 'unit'}/{meson_test['name']}"
+    prefix = prefix_of(meson_test, kind)
+    environment = {**os.environ, **SANITIZER_ENV, **meson_test["env"]}
+    only = filter_of(meson_test, kind, results.selection, environment)
+    if only == ["--gtest_filter="]:
+        return
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         started = time.monotonic()
         try:
-            done = run([*meson_test["cmd"], f"--gtest_output=json:{report.name}"], stdout=subprocess.PIPE,
-                       stderr=subprocess.STDOUT, text=True, errors="replace",
-                       env={**os.environ, **SANITIZER_ENV, **meson_test["env"]}, cwd=meson_test["workdir"],
-                       timeout=meson_test["timeout"] * SLOWDOWN[kind])
+            done = run([*meson_test["cmd"], *only, f"--gtest_output=json:{report.name}"], stdout=subprocess.PIPE,
+                       stderr=subprocess.STDOUT, text=True, errors="replace", env=environment,
+                       cwd=meson_test["workdir"], timeout=meson_test["timeout"] * SLOWDOWN[kind])
             status, output = done.returncode, done.stdout
         except subprocess.TimeoutExpired as late:
             status, output = "timeout", (late.stdout or b"").decode(errors="replace")
@@ -146,21 +222,63 @@ def run_gtest(meson_test, kind, results):
             results.add(name, outcome, took, detail)
 
 
-def run_unit(kind, results, suite=None):
-    """Builds and runs the unit tests, those of `suite` if it is given."""
+def unit_kinds(quick):
+    """Yields the kind and the suite (or none for all tests) of each run of unit tests."""
+    yield ("", None) if quick else ("", "optimized")
+    if not quick:
+        yield "asan", None
+        yield "tsan", "threads"
+
+
+def unit_tests(kind, suite, selection):
+    """The test binaries of a kind that are wanted, the longest first, each with the names of its cases. All kinds have
+    the sources that the build without sanitizers has."""
+    targets = {file: target for target in introspect(BUILD, "targets") for file in target["filename"]}
+    tests = sorted(introspect(BUILD, "tests"), key=lambda test: -test["priority"])
+    for test in tests:
+        cases = cases_in_sources(test, kind, targets)
+        if (suite is None or suite in suites(test)) and selection.wants_binary(prefix_of(test, kind), cases):
+            yield test, cases
+
+
+def run_unit(kind, results, suite=None, more_targets=()):
+    """Builds the unit tests, those of `suite` if it is given, and `more_targets`, and runs the tests."""
     directory = pathlib.Path(f"{BUILD}-{kind}") if kind else BUILD
+    wanted = {test["name"] for test, _ in unit_tests(kind, suite, results.selection)}
+    if not wanted and not more_targets:
+        return
     # meson setup alone is enough to list the tests; only their programs are built with sanitizers.
     if kind:
         build(directory, SANITIZERS[kind], ["build.ninja"])
-    tests = sorted(introspect(directory, "tests"),
-                   key=lambda test: -test["priority"])  # the longest first, beside all others
-    if suite:
-        tests = [test for test in tests if suite in suites(test)]
-    if tests:
-        build(directory, SANITIZERS.get(kind), sorted({os.path.relpath(test["cmd"][0], directory) for test in tests}))
+    tests = sorted((test for test in introspect(directory, "tests") if test["name"] in wanted),
+                   key=lambda test: -test["priority"])
+    build(directory, SANITIZERS.get(kind),
+          sorted({os.path.relpath(test["cmd"][0], directory) for test in tests}) + list(more_targets))
     workers = 1 if kind == "tsan" else os.cpu_count()
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         list(pool.map(lambda test: run_gtest(test, kind, results), tests))
+
+
+def checks():
+    """Yields the name and the program of each check of the sources."""
+    for tool in sorted((ROOT / "tools").glob("check_*")):
+        if os.access(tool, os.X_OK):
+            yield f"check/{tool.name.removeprefix('check_')}", tool
+
+
+def run_checks(results):
+    """Runs the checks, which ask git for the project's files, unless this is a copy of the tree without git."""
+    has_git = run(["git", "-C", ROOT, "rev-parse"], capture_output=True).returncode == 0
+    for name, tool in checks():
+        if results.wants(name) and not has_git:
+            results.add(name, "skipped", 0, "needs a git checkout")
+        elif results.wants(name):
+            started = time.monotonic()
+            done = run([tool], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+            seconds, last = time.monotonic() - started, done.stdout.splitlines()[-40:]
+            skipped = done.returncode == 0 and last and last[-1].startswith("SKIP: ")
+            outcome = "failed" if done.returncode else "skipped" if skipped else "passed"
+            results.add(name, outcome, seconds, last[-1].removeprefix("SKIP: ") if skipped else "\n".join(last))
 
 
 FUZZ_TARGETS = ("parse_frame", "cm_messages", "cm", "tent")
@@ -184,13 +302,23 @@ class TimedOut(Exception):
     pass
 
 
-def run_system(results, options):
+def system_tests(quick):
     sys.path.insert(0, str(ROOT / "tests" / "system"))
     import harness
 
     for module in sorted((ROOT / "tests" / "system").glob("test_*.py")):
         __import__(module.stem)
-    run_tests(results, [test for test in harness.TESTS if test.quick or not options.quick])
+    return [test for test in harness.TESTS if test.quick or not quick]
+
+
+def in_modes(tests):
+    """Yields the mode, the name and the test for each mode that a test of the harness has."""
+    import harness
+
+    for mode in ("auto", *harness.BOTH):
+        for test in tests:
+            if mode in test.modes:
+                yield mode, f"system/{mode}/{test.name}", test
 
 
 def run_tests(results, tests):
@@ -202,9 +330,8 @@ def run_tests(results, tests):
 
     signal.signal(signal.SIGALRM, alarm)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))   # so that processes are ended and namespaces deleted
-    for mode, test in [(mode, test) for mode in ("auto", *harness.BOTH) for test in tests if mode in test.modes]:
+    for mode, name, test in in_modes(tests):
         harness.mode = mode
-        name = f"system/{mode}/{test.name}"
         if not results.wants(name):
             continue
         started = time.monotonic()
@@ -227,41 +354,92 @@ def run_tests(results, tests):
         results.add(name, outcome, time.monotonic() - started, detail)
 
 
+SANITIZED_PROGRAMS = ("apps/rove-run", "lib/preload/librove-verbs.so", "tests/system/verbs_victim",
+                      "tests/conformance/conformance")     # of the system tests with "asan" in their names
+
+
+def read_failed():
+    return set(FAILED.read_text().split()) if FAILED.exists() else set()
+
+
 def main():
     parser = argparse.ArgumentParser(prog="tests/run")
     parser.add_argument("--unit", action="store_true", help="unit tests and the fuzz targets only")
     parser.add_argument("--system", action="store_true", help="system tests only")
     parser.add_argument("--quick", action="store_true", help="no sanitizer builds, and a few system tests")
-    parser.add_argument("--filter", default="", metavar="REGEX", help="only tests whose name matches")
+    parser.add_argument("-k", default="", metavar="EXPRESSION", dest="expression",
+                        help="only tests whose name matches a regular expression, or several that are joined by "
+                             "' and ', ' or ' and 'not '; only what they need is built")
+    parser.add_argument("--failed", action="store_true", help="only tests that failed when they last ran")
+    parser.add_argument("--list", action="store_true", help="print the names of tests, and run none")
+    parser.add_argument("--durations", type=int, default=0, metavar="N", help="also print the N slowest tests")
     options = parser.parse_args()
+    if options.failed and not read_failed():
+        sys.exit(f"no failed tests in {FAILED}")
+    results = Results(Selection(options.expression, read_failed() if options.failed else None))
+    if options.list:
+        print_names(results.selection, options)
+    else:
+        run_all(results, options)
+
+
+def print_names(selection, options):
+    """Prints the names of the wanted tests. Parameterized unit tests lack their parameters."""
     both = options.unit == options.system
-    results = Results(options.filter)
+    build(BUILD, targets=["build.ninja"], quiet=True)
+    names = [name for name, _ in checks()] if both else []
+    if both or options.unit:
+        names += [case for kind, suite in unit_kinds(options.quick) for _, cases in unit_tests(kind, suite, selection)
+                  for case in cases]
+        names += [f"fuzz/{target}" for target in FUZZ_TARGETS]
+    if both or options.system:
+        names += [name for _, name, _ in in_modes(system_tests(options.quick))]
+    print("\n".join(name for name in names if selection.wants(name)))
+
+
+def run_all(results, options):
+    both = options.unit == options.system
     started = time.monotonic()
-    if (both or options.system) and not options.quick and results.wants("system/auto/debian13/demo"):
+    system = [test for _, name, test in in_modes(system_tests(options.quick)) if results.wants(name)] \
+        if both or options.system else []
+    if system and not options.quick and results.wants("system/auto/debian13/demo"):
         # It waits for a network and disks most of the time.
         subprocess.Popen([ROOT / "tests" / "debian13", "--install"], stdin=subprocess.DEVNULL,
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    build(BUILD, targets=["build.ninja"])
-    build(BUILD, targets=by_default(BUILD))
+    with concurrent.futures.ThreadPoolExecutor(1) as beside:
+        checked = beside.submit(run_checks, results) if both else None
+        build(BUILD, targets=["build.ninja"])
+        if system or results.selection.is_all():
+            build(BUILD, targets=by_default(BUILD))
+    if checked:
+        checked.result()
+    sanitized = SANITIZED_PROGRAMS if not options.quick and any("asan" in test.name for test in system) else ()
     if both or options.unit:
         run_unit("", results, None if options.quick else "optimized")
         if not options.quick:
-            run_unit("asan", results)
+            run_unit("asan", results, more_targets=sanitized)
         # Each takes one core.
         with concurrent.futures.ThreadPoolExecutor() as pool:
             jobs = [pool.submit(run_fuzz, results, 5 if options.quick else 10)]
             jobs += [] if options.quick else [pool.submit(run_unit, "tsan", results, "threads")]
         for job in jobs:
             job.result()
-    if both or options.system:
-        if not options.quick:
-            build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], [
-                "apps/rove-run", "lib/preload/librove-verbs.so", "tests/system/verbs_victim",
-                "tests/conformance/conformance"])
-        run_system(results, options)
+    elif sanitized:
+        build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], sanitized)
+    if system:
+        run_tests(results, system_tests(options.quick))
     print(f"in {time.monotonic() - started:.0f} s, {SPENT['builds']:.0f} of them to build and "
           f"{SPENT['system']:.0f} for system tests")
+    for name, seconds in sorted(results.seconds.items(), key=lambda item: -item[1])[:options.durations]:
+        print(f"{seconds:8.2f} s  {name}")
+    remember_failed(results, options.failed)
     end(results)
+
+
+def remember_failed(results, only_failed):
+    """Keeps the names of what failed, and of what failed before and did not run now."""
+    before = {name for name in read_failed() if not only_failed and name not in results.seconds}
+    FAILED.write_text("".join(f"{name}\n" for name in sorted(before | {name for name, _ in results.failures})))
 
 
 def end(results):
