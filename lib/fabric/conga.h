@@ -4,12 +4,12 @@
 //
 // DESIGN NOTES
 // 1. A leaf is a switch with hosts, and its number is its node's. A packet between two leaves has a tag with the uplink
-//    by which it left and the congestion of the fullest link so far, which each switch on its way raises. The leaf at
+//    by which it left and the congestion of the fullest link before, which each switch on its way raises. The leaf at
 //    the end records that by leaf and uplink, and returns one record with each packet in the other direction, changed
 //    ones first.
 // 2. Acknowledgements use ECMP (forwarding.h) and have tags as well: they carry the feedback that a flow's sender
 //    needs.
-// 3. More than two tiers work, but the switches in between choose by ECMP, so an uplink then stands for many paths.
+// 3. More than two tiers work, but the switches in between choose by ECMP, so an uplink then represents many paths.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@
 
 namespace rove::fabric {
 
-// Defaults are those of ConWeave's simulator (SIGCOMM'23). CONGA's paper has a time constant (dre_interval by alpha) of
+// The defaults are ConWeave's simulator's (SIGCOMM'23). CONGA's paper has a time constant (dre_interval by alpha) of
 // 160 us, a flowlet gap of 500 us, and aging after 10 ms, for TCP at 10 and 40 Gb/s.
 struct CongaConfig {
     Time dre_interval = 50 * kMicrosecond;
