@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BX-1, which no paper has: losses told from the order on each path, against the bitmap's overflow alone.
+// BX-1, which is in no paper: losses inferred from the order on each path, compared with the overflow of the bitmap
+// alone.
 #include <algorithm>
 
 #include "experiments.h"
@@ -17,7 +18,7 @@ struct Outcome {
     double tail_us;  // 99.9th percentile of a message's completion time
 };
 
-// One connection and loss on three paths (Fig. 11a), or incast and loss on the receiver's cable.
+// Runs one connection with loss on three paths (Fig. 11a), or incast with loss on the receiver's cable.
 Outcome run(uint64_t seed, bool is_incast, double loss_percent, bool infers) {
     transport::Config transport = mp_rdma();
     transport.paths.infer_losses = infers;

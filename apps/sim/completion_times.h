@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion times of flows, as evaluations show them. Units: bytes, microseconds.
+// Completion times of flows and their statistics. Units: bytes, microseconds.
 #pragma once
 
 #include "experiment.h"
@@ -9,18 +9,18 @@ namespace rove::sim {
 
 class CompletionTimes {
   public:
-    // Of flows that begin before `from` nothing is kept: the network was still filling.
+    // Ignores flows that begin before `from`, while the network is still filling.
     explicit CompletionTimes(fabric::Time from = 0) : from_(from) {}
 
     void add(const fabric::FlowRecord& record);
     size_t count() const { return all_.size(); }
-    // Of flows of [least, most) bytes; 0 when there are none.
+    // These cover flows of [least, most) bytes, and return 0 without any.
     double mean_us(uint64_t least = 0, uint64_t most = UINT64_MAX) const;
     double mean_slowdown(uint64_t least = 0, uint64_t most = UINT64_MAX) const;
-    // `part`: 0.99 for the 99th percentile.
+    // Returns a quantile of the slowdown; `part` is 0.99 for the 99th percentile.
     double slowdown(double part, uint64_t least = 0, uint64_t most = UINT64_MAX) const;
-    // Puts into `values`, under the prefix: mean slowdown, its 95th, 99th and 99.9th percentile, the mean time, and how
-    // many flows these are of.
+    // Adds to `values`, under the prefix: the mean slowdown, its 95th, 99th and 99.9th percentile, the mean time, and
+    // the number of flows.
     void tell(Values& values, const std::string& prefix, uint64_t least = 0, uint64_t most = UINT64_MAX) const;
 
   private:

@@ -13,25 +13,27 @@ namespace {
 
 constexpr uint32_t kLeaves = 8, kSpines = 8, kRackHosts = kEunomiaRackHosts;
 static_assert(kLeaves * kRackHosts == kEunomiaHosts);
-constexpr Time kArrivals = 20 * kMillisecond, kFirst = kMillisecond;  // flows before that are not counted
-constexpr Time kDrain = 20 * kMillisecond;                            // those that take longer are unfinished
+constexpr Time kArrivals = 20 * kMillisecond, kFirst = kMillisecond;  // earlier flows are not counted
+constexpr Time kDrain = 20 * kMillisecond;                            // flows that take longer are unfinished
 constexpr double kUplinksOfAHost = static_cast<double>(kSpines) / kRackHosts;
 constexpr uint32_t kBdpPackets = kBdp / kEunomiaMtu;
-constexpr Time kHeld = 5 * kMillisecond;      // no queue takes as long to be emptied
-constexpr Time kSample = 100 * kMicrosecond;  // of reorder memory
-// Of random numbers; a network's are small.
+constexpr Time kHeld = 5 * kMillisecond;      // no queue takes that long to drain
+constexpr Time kSample = 100 * kMicrosecond;  // interval of the samples of reorder memory
+// The streams of random numbers. A network uses small stream numbers.
 constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002, kQueryStream = 1'000'003,
                    kGraphStream = 1'000'004, kRingStream = 1'000'005;
 constexpr uint32_t kQuerySenders = 50, kQueryBytes = 40'000;
-constexpr uint32_t kPieceBytes = Network::kScratchBytes;  // so a flow of AliStorage is one message, of which SRPT knows
-constexpr uint32_t kPorts = 8, kSwitches = 80;            // of a fat tree, and of the Jellyfish beside it
-constexpr CountedBytes kTheirFrames{.headers = 48, .control = 60};  // of ConWeave's simulator
+// So that a flow of AliStorage is one message, whose size SRPT knows.
+constexpr uint32_t kPieceBytes = Network::kScratchBytes;
+// Ports of a fat tree, and switches of the Jellyfish that it is compared with.
+constexpr uint32_t kPorts = 8, kSwitches = 80;
+constexpr CountedBytes kTheirFrames{.headers = 48, .control = 60};  // the frame sizes of ConWeave's simulator
 
 transport::DcqcnConfig dcqcn() {
     return {.reaction = transport::DcqcnReaction::kHpcc,
             .line_rate_bytes_per_s = kLinkRate / 8,
             .min_rate_bytes_per_s = 12'500'000,
-            .cnp_interval_ns = 1'000,  // one for each of alpha's intervals: theirs come with every ACK
+            .cnp_interval_ns = 1'000,  // one for each interval of alpha: in their simulator every ACK carries one
             .decrease_interval_ns = 4'000,
             .alpha_timer_ns = 1'000,
             .rate_timer_ns = 300'000,
@@ -105,7 +107,7 @@ Built build(Network& network, const Scheme& scheme, const Variant& variant, uint
     __builtin_unreachable();
 }
 
-// A ring of all hosts, and by its places their numbers.
+// A ring of all hosts, with the host number of each place.
 struct RingOfAll {
     RingOfAll(Network& network, const std::vector<Host*>& hosts, const RingConfig& config, Random random) {
         for (uint32_t i = 0; i < hosts.size(); ++i) order.push_back(i);
@@ -120,7 +122,7 @@ struct RingOfAll {
     std::optional<Ring> ring;
 };
 
-// Of queries, each of flows that begin together: how long until the last has ended.
+// Completion times of queries, each of flows that begin together.
 class Queries {
   public:
     explicit Queries(Time from) : from_(from) {}
@@ -148,7 +150,7 @@ class Queries {
     std::map<uint32_t, std::pair<uint32_t, Time>> all_;
 };
 
-// Flows that have lost a packet, of either direction, to a link that has failed.
+// Records the flows that have lost a packet of either direction to a failed link.
 class Hit {
   public:
     explicit Hit(Network& network) {
@@ -156,7 +158,8 @@ class Hit {
             if (what == TraceEvent::kCut) last_[packet.frame.headers.bth.dest_qpn] = network.now();
         };
     }
-    // Queue pairs serve one flow after another; the first flow of the network began at 0.
+    // Returns true if a packet of this flow was lost. Queue pairs serve one flow after another, and the first flow of
+    // the network began at 0.
     bool contains(const FlowRecord& record) const {
         for (const uint32_t qpn : {record.sender_qpn, record.receiver_qpn}) {
             const auto found = last_.find(qpn);
@@ -166,7 +169,7 @@ class Hit {
     }
 
   private:
-    std::unordered_map<uint32_t, Time> last_;  // that a packet for a queue pair was lost
+    std::unordered_map<uint32_t, Time> last_;  // the time at which a packet for a queue pair was last lost
 };
 
 void tell_transport(Values& values, const std::vector<Host*>& hosts) {
@@ -226,9 +229,10 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
             paths.infer_losses = is_irn && variant.follow_papers;
             if (is_irn && !variant.follow_papers) paths.recovery = transport::PathsConfig::Recovery::kOfDisorder;
             paths.learn_patience = !is_irn;
-            // What is late in a network that loses nothing is not lost. Where links fail, Eunomia has IRN's timer
-            // (section 3.2.3) and nothing else: what MP-10 repeats early as well is late there, not lost, finds bitmaps
-            // full, and so repeats a whole window. Where switches drop all the time, it does repeat early.
+            // In a network without loss, a late packet is not lost. Where links fail, Eunomia has IRN's timer (section
+            // 3.2.3) and no other: packets that MP-10 would retransmit early are late there, not lost; they find
+            // bitmaps full, and so cause the retransmission of a whole window. Where switches drop packets all the
+            // time, it does retransmit early.
             paths.repeat_early = !is_irn && drops;
             paths.min_rto_ns = is_irn || (fails && !drops) ? 320'000 : drops ? 1'000'000 : 16'000'000;
             paths.low_rto_ns = is_irn || (fails && !drops) ? 100'000 : 0;
@@ -296,7 +300,7 @@ Values run_flows(const RunContext& with, const Scheme& scheme, const OfferedLoad
     std::optional<Hit> hit;
     if (variant.failed_part != 0) hit.emplace(network);
     Queries queries(offered.counted_from);
-    std::array<std::pair<double, double>, kSizeClasses.size()> degrees{};  // sum and count, by class
+    std::array<std::pair<double, double>, kSizeClasses.size()> degrees{};  // sum and count by size class
     double bytes = 0;
     Time last = 0;
     std::optional<RingOfAll> ring;

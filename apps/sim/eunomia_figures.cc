@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eunomia's figures that need nothing but flows at a load: 1a, 1b, 1c, 3c, 3d, 11, 12, 13, 17, 18 and 20. Numbers that
-// its text gives are bars; where it only makes a claim, the claim is; what has neither is ours alone.
+// Eunomia's figures that need only flows at a load: 1a, 1b, 1c, 3c, 3d, 11, 12, 13, 17, 18 and 20. Numbers in the
+// paper's text are bars; otherwise its claims are; a measure with neither is only reported.
 #include "eunomia.h"
 #include "experiments.h"
 
@@ -11,7 +11,7 @@ constexpr std::array kLoads{0.3, 0.5, 0.8};
 constexpr double kModerate = 0.5, kHigh = 0.8;
 constexpr std::array kStaticBytes{4u, 8u, 16u, 32u};
 const char* const kLossy = "-lossy";
-// Fig. 17: a bitmap without a cap, and what is said of short flows.
+// Fig. 17: a bitmap without a cap, and SRPT for short flows.
 constexpr std::array kUncapped{Scheme{"ecmp-ideal", Balancer::kEcmp, TransportScheme::kIdeal}, kIdealSchemes[1]};
 constexpr std::array<std::pair<const char*, ShortestFirst>, 2> kSrpt{
     {{"-srpt", ShortestFirst::kOfFlow}, {"-srpt-packet", ShortestFirst::kPacket}}};
@@ -22,7 +22,8 @@ std::string name_of(const Scheme& scheme, double load, const std::string& varian
 }
 
 Point ali(const Scheme& scheme, double load, const std::string& variant = "", Variant how = {}) {
-    // Section 6: "many of the larger flows do not reach completion due to synchronization failure", so they do.
+    // Section 6 of the paper: "many of the larger flows do not reach completion due to synchronization failure", so
+    // flows synchronise.
     how.synchronises = scheme.speaks == TransportScheme::kMpRdma;
     return {name_of(scheme, load, variant),
             [=](const RunContext& with) { return run_load(with, scheme, ali_storage(), load, how); }};
@@ -34,7 +35,7 @@ void add(std::vector<Point>& points, const auto& schemes, const auto& loads) {
     }
 }
 
-// One curve a scheme: `metric` by load.
+// Draws `metric` by load, one curve per scheme.
 void draw(Report& report, const Results& results, const auto& schemes, const std::string& metric,
           const std::string& unit, const std::string& variant = "") {
     for (const Scheme& scheme : schemes) {
@@ -47,7 +48,7 @@ void draw(Report& report, const Results& results, const auto& schemes, const std
     }
 }
 
-// "a is less than b": the claim as a measure, their ratio.
+// Records the claim "a is less than b" as their ratio.
 void claim_less(Report& report, const Results& results, const std::string& metric, const std::string& a,
                 const std::string& b, double most = 1, std::optional<double> paper = std::nullopt) {
     const double ratio = results.mean(a, metric) / results.mean(b, metric);
@@ -59,7 +60,7 @@ const char* const kOurs =
     "20 ms of flows (quick: 2 ms); the first twentieth is not counted; what takes 20 ms longer is unfinished. Which "
     "loads the paper has below 50 % is not said.";
 
-// By size of flow, at one load: mean and 99th percentile.
+// Draws mean and 99th percentile by flow size, at one load.
 void draw_by_size(Report& report, const Results& results, const auto& schemes, double load) {
     report.plot.categories.clear();
     for (const Scheme& scheme : schemes) {
@@ -310,8 +311,7 @@ Report eu_fig17(const Results& results) {
             claim_less(report, results, "bitmap bytes of a host", fifo, srpt, 1, 26.0 / 200);
             const double longer = results.mean(srpt, "long us") / results.mean(fifo, "long us");
             Measure large{"long us, " + srpt + " by " + fifo, "", longer};
-            // Which flows lose is what the paper explains, by flows that arrive in reverse order; by how much it does
-            // not say.
+            // The paper explains which flows lose by flows that arrive in reverse order. It does not say by how much.
             if (order == ShortestFirst::kPacket) {
                 large.bar = i == 0 ? "worse" : "at least 0.95: no better";
                 large.holds = longer >= (i == 0 ? 1 : 0.95);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eunomia's figures that need another network than its Clos, or another traffic: 2 and 19 (links that fail), 3a, 3b,
-// 14 and 15 (Jellyfish), 16 (incast, DIBS). Where the text makes a claim, the claim is the bar.
+// Eunomia's figures on other networks or other traffic: 2 and 19 (failing links), 3a, 3b, 14 and 15 (Jellyfish), 16
+// (incast, DIBS). Where the text makes a claim, the claim is the bar.
 #include "eunomia.h"
 #include "experiments.h"
 
@@ -63,7 +63,7 @@ const char* const kJellyfish =
 // Fig. 16.
 constexpr std::array kQueryLoads{0.1, 0.2, 0.3, 0.4, 0.5};
 constexpr std::array kBackgrounds{0.1, 0.2, 0.3};
-constexpr double kQueryLoad = 0.3;  // beside background
+constexpr double kQueryLoad = 0.3;  // load of queries with background traffic
 constexpr uint8_t kDeflections = 20;
 struct Deflected {
     const char* name;
@@ -81,17 +81,17 @@ Point query_point(const Deflected& how, const std::string& name, double load, do
             }};
 }
 
-// No timer's multiple, or what is sent again meets the next failure each time.
+// These are not multiples of a timer; otherwise a retransmission would meet the next failure each time.
 constexpr Time kHitInterval = 1130 * kMicrosecond, kFailureInterval = 5300 * kMicrosecond;
 
-// Fig. 2: one of the 64 cables between switches, which is the nearest number to 1 %.
+// Fig. 2: one of the 64 cables between switches, the nearest number to 1 %.
 constexpr double kOneCable = 1.0 / 64;
 constexpr std::array kCoarse{kEcmpScheme, kMpRdmaScheme};
 std::string hit_by_failures(const Scheme& scheme) {
     return scheme.name + std::string("-hit");
 }
 
-// Fig. 19. Of an interval the part until there are new routes: with the paper's 100 ms it is 0.1 ms.
+// Fig. 19. The inverse of the fraction of an interval until there are new routes: with the paper's 100 ms it is 0.1 ms.
 constexpr Time kTheirShare = 1000;
 constexpr std::array kFailedParts{0.01, 0.02, 0.04, 0.06, 0.08, 0.1};
 constexpr std::array kFailing{kEcmpScheme, kEunomiaSchemes[0], kEunomiaSchemes[1], kEunomiaSchemes[2]};

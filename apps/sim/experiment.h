@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an experiment is: something that repeats a figure of a paper from a seed, and what it has to tell.
+// An experiment: a function that repeats a figure of a paper from a seed, and its report.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace rove::sim {
 struct Measure {
     std::string metric, unit;
     double ours;
-    std::optional<double> paper{};  // none: the paper gives no such number
-    std::string bar{};              // what must hold; empty: nothing, it is there to compare with
+    std::optional<double> paper{};  // unset: the paper gives no such number
+    std::string bar{};              // the condition that must hold; empty: the measure is only for comparison
     bool holds = true;
-    std::optional<double> interval{};  // half of the 95 % interval of the mean over seeds; none: one seed
+    std::optional<double> interval{};  // half of the 95 % interval of the mean over seeds; unset with one seed
 };
 
 struct Curve {
@@ -32,38 +32,38 @@ struct Curve {
 struct Plot {
     std::string title, x, y;
     std::vector<Curve> curves;
-    std::vector<std::string> categories;  // if any: bars, one group at x = 0, 1, ... for each
+    std::vector<std::string> categories;  // if not empty: bars, one group at x = 0, 1, ... for each
 
     Curve& add(std::string name) { return curves.emplace_back(Curve{std::move(name), {}}); }
 };
 
 struct Report {
     std::vector<Measure> measures;
-    std::vector<std::string> notes;  // where the set-up was open, or ours differs, and why
+    std::vector<std::string> notes;  // open or different details of the set-up, with reasons
     Plot plot;
 };
 
-// One simulation of an experiment.
+// The context of one simulation of an experiment.
 struct RunContext {
     uint64_t seed = 1;
     bool quick = false;             // a tenth of the length: wider intervals, the same bars
-    std::ostream* flows = nullptr;  // a line of CSV for each flow goes there; null: nowhere
+    std::ostream* flows = nullptr;  // receives a line of CSV per flow, unless null
 };
-using Values = std::map<std::string, double>;  // by metric
+using Values = std::map<std::string, double>;  // keyed by metric
 struct Point {
-    std::string name;  // of letters, digits, '-' and '.': it becomes a file's name
+    std::string name;  // letters, digits, '-' and '.': it becomes a file name
     std::function<Values(const RunContext&)> run;
 };
 
-// What the points of an experiment gave, each with one or more seeds.
+// The results of an experiment's points, each with one or more seeds.
 class Results {
   public:
     void add(const std::string& point, Values values) { all_[point].push_back(std::move(values)); }
-    // Over the seeds. Throws std::out_of_range for what was not run or measured.
+    // Returns the mean over the seeds. Throws std::out_of_range for a point or metric without a result.
     double mean(const std::string& point, const std::string& metric) const;
-    // Half of the 95 % interval of the mean, by Student's t; none with one seed.
+    // Returns half of the 95 % interval of the mean, by Student's t, or nothing with one seed.
     std::optional<double> interval(const std::string& point, const std::string& metric) const;
-    // Both as a measure.
+    // Returns both as a measure.
     Measure measure(const std::string& name, const std::string& unit, const std::string& point,
                     const std::string& metric) const {
         Measure made{name, unit, mean(point, metric)};
@@ -74,10 +74,10 @@ class Results {
   private:
     std::map<std::string, std::vector<Values>> all_;
 };
-// Mean, and half of its 95 % interval (0 of one value).
+// Returns the mean and half of its 95 % interval (0 for one value).
 std::pair<double, double> mean_and_interval(std::span<const double> values);
 
-// Either one function of a seed, or points that are simulated one by one, at the same time where there are cores, and a
+// Either one function of a seed, or points that are simulated separately, in parallel where there are cores, and a
 // report of them all.
 struct Experiment {
     const char* name;
@@ -85,12 +85,12 @@ struct Experiment {
     Report (*run)(uint64_t seed) = nullptr;
     std::vector<Point> (*points)() = nullptr;
     Report (*report)(const Results& results) = nullptr;
-    const char* set = nullptr;  // of points, where several experiments have the same ones; null: its own, by its name
+    const char* set = nullptr;  // name of a set of points that several experiments share; null: its own
 };
 
 std::span<const Experiment> experiments();
 
-// A number in a text.
+// Formats a number.
 inline std::string format(const char* how, double value) {
     char text[128];
     std::snprintf(text, sizeof text, how, value);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All experiments. By the number of the figure in its paper.
+// All experiments, named by the number of the figure in its paper.
 #pragma once
 
 #include "experiment.h"

@@ -19,7 +19,7 @@ double run(Testbed& testbed, const QpConfig& qp, double loss_percent, Time time)
     return goodput(testbed.network, flows, time);
 }
 
-// ECMP puts a connection on each of the paths with the same probability.
+// ECMP puts a connection on each of the paths with equal probability.
 double single_path(uint64_t seed, bool is_irn, double loss_percent) {
     double sum = 0;
     for (const uint32_t path : {0u, kPaths - 1}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA Fig. 11b: one connection over four paths of 10 Gb/s, of which three go down one by one, and come back.
+// MP-RDMA Fig. 11b: one connection over four paths of 10 Gb/s, three of which fail one by one and recover.
 #include "experiments.h"
 #include "testbed.h"
 
@@ -7,7 +7,7 @@ namespace rove::sim {
 namespace {
 
 constexpr Time kStep = 20 * kMillisecond;
-constexpr Time kScale = 50;  // the paper's times are so many times as long
+constexpr Time kScale = 50;  // the paper's times are longer by this factor
 constexpr std::array<Time, 3> kDown{60 * kSecond / kScale, 120 * kSecond / kScale, 180 * kSecond / kScale};
 constexpr std::array<Time, 3> kUp{250 * kSecond / kScale, 310 * kSecond / kScale, 370 * kSecond / kScale};
 constexpr Time kEnd = 430 * kSecond / kScale;
@@ -30,7 +30,7 @@ Report fig11b(uint64_t seed) {
     network.run_until(kEnd);
 
     const auto path_gbps = [&](size_t row, size_t path) { return sampler.bits_per_s(row, path) / kGbps; };
-    // Of the paths that stay up, in what follows each failure until the next event.
+    // The least rate of the remaining paths, from each failure to the next event.
     double least = 1;
     for (size_t i = 0; i < kDown.size(); ++i) {
         const size_t first = kDown[i] / kStep + 1, last = (i + 1 < kDown.size() ? kDown[i + 1] : kUp[0]) / kStep;

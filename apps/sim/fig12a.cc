@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kRuns = 10;
 constexpr Time kWarmUp = 20 * kMillisecond, kRun = 50 * kMillisecond;
 
-// Of each connection, and of all together.
+// Returns the goodput of each connection, and of all together.
 std::vector<double> run(uint64_t seed, bool multipath) {
     Testbed testbed(seed, mp_rdma());
     Random random = testbed.network.world().new_stream();

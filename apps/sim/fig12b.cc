@@ -22,7 +22,7 @@ constexpr Time time_of(uint32_t bytes, uint64_t rate) {
 constexpr std::array<uint32_t, 2> kMtus{1392, kMtu};
 constexpr double kSlow = 15;  // Gb/s
 
-// Goodput of each connection, the least first, and what the figure's text says of them.
+// Returns the goodput of each connection in ascending order, and the statistics in the figure's text.
 Values run(const RunContext& with, uint32_t mtu, bool multipath) {
     const Time warm_up = (multipath ? 3 : 20) * kMillisecond;
     const Time measured = (multipath ? 7 : 10) * kMillisecond / (with.quick ? 4 : 1);
@@ -40,7 +40,7 @@ Values run(const RunContext& with, uint32_t mtu, bool multipath) {
     config.rack.tor.dynamic_pfc = config.spine.dynamic_pfc = kScalePfc;
     const LeafSpine clos = leaf_spine(network, config);
 
-    // As in Fig. 12a: the hosts of one half of the leaves send to those of the other, so the uplinks are full.
+    // Hosts of one half of the leaves send to hosts of the other half, as in Fig. 12a, so the uplinks are full.
     std::deque<Flow> flows;
     Random random = network.world().new_stream();
     std::vector<Host*> hosts = clos.hosts();

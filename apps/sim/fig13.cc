@@ -17,8 +17,8 @@ constexpr std::array kLoads{0.1, 0.3, 0.5, 0.8};
 constexpr uint64_t kSmall = 100'000, kLarge = 10'000'000;
 constexpr Time kArrivals = 20 * kMillisecond, kDrain = 2 * kSecond;
 
-// The round trip passes four cables each way. Data are sent four times, twice at the host's rate and twice at the
-// uplinks', and so are ACKs, of 150 bytes with what is about them.
+// The round trip crosses four cables each way. Data is transmitted four times, twice at the host's rate and twice at
+// the uplinks', and so are ACKs, which take 150 bytes with their overhead.
 constexpr Time kDelay =
     (kScaleRtt - 2 * (kMtu + 150) * (8 * kSecond / kAccess) - 2 * (kMtu + 150) * (8 * kSecond / kUplink)) / 8;
 
@@ -75,7 +75,7 @@ std::vector<Point> fig13_points() {
 Report fig13(const Results& results) {
     struct Class {
         const char *name, *title;
-        double least, most;  // the paper's gain over loads
+        double least, most;  // the range of the paper's gain over the loads
     };
     constexpr std::array kClasses{Class{"all ", "all flows", 0.06, 0.177},
                                   Class{"small ", "below 100 KB", 0.036, 0.133},
@@ -87,7 +87,7 @@ Report fig13(const Results& results) {
         for (const double load : kLoads) {
             const std::string metric = std::string(each.name) + "us";
             const double dcqcn = results.mean(name_of(load, false), metric);
-            if (dcqcn == 0) continue;  // no such flow
+            if (dcqcn == 0) continue;  // no flow of this class
             const double gain = 1 - results.mean(name_of(load, true), metric) / dcqcn;
             curve.points.emplace_back(load, 1 - gain);
             report.measures.push_back(

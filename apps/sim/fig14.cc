@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA Fig. 14: the out-of-order degree under permutation traffic when path 4 marks late, or is slow, and what that
-// costs with a bitmap of 64 packets. The degree of a packet is how far it is ahead of the one that is expected.
+// MP-RDMA Fig. 14: the out-of-order degree under permutation traffic when path 4 marks late or is slow, and its cost
+// with a bitmap of 64 packets. The degree of a packet is its distance ahead of the expected one.
 #include "experiments.h"
 #include "testbed.h"
 
@@ -9,43 +9,44 @@ namespace {
 
 struct Scenario {
     const char* name;
-    uint64_t red_bytes;  // of path 4
-    uint64_t gbps;       // of path 4
+    uint64_t red_bytes;  // RED threshold of path 4
+    uint64_t gbps;       // rate of path 4
 };
 constexpr std::array kScenarios{Scenario{"normal", 20'000, 40}, Scenario{"ECN misconfigured", 240'000, 40},
                                 Scenario{"path at 1G", 20'000, 1}};
-constexpr uint32_t kWindow = 4096;  // packets; as much as can be kept, and no control: a delta that nothing exceeds
+constexpr uint32_t kWindow = 4096;  // packets: all can be kept, and no delta is exceeded, so nothing is controlled
 constexpr Time kWarmUp = 10 * kMillisecond, kRun = 40 * kMillisecond;
 constexpr double kTail = 0.999;
 
-// By its letter MP-RDMA's sender knows nothing of single packets, which a NIC has no room for: its window counts ACKs
-// (MP-2), and in recovery everything goes again (MP-9). Rove's has a record for each, so neither is needed.
+// A literal reading of the paper gives MP-RDMA's sender no state per packet, for which a NIC has no room: its window
+// counts ACKs (MP-2), and recovery retransmits everything (MP-9). Rove's sender has a record per packet and needs
+// neither.
 enum class Sender : uint8_t { kLetter, kRecords };
 
-// Where a path is slow that has a switch of its own in the middle.
+// The slow hop of a path that has a switch of its own in the middle.
 enum class Hop : uint8_t { kNoSwitch, kFirst, kSecond, kBoth };
 
-// What the text leaves open, and what else might matter.
+// Details that the text leaves open or that might matter otherwise.
 struct Variation {
     const char* name;
     Sender sender = Sender::kRecords;
     uint32_t mtu = kSmallMtu;
     uint32_t initial_packets = 0;  // 0: a bandwidth-delay product
     uint32_t probe_permille = transport::PathsConfig{}.probe_permille;
-    uint64_t red_bytes = 0;  // of path 4, instead of the scenario's
+    uint64_t red_bytes = 0;  // RED threshold of path 4, instead of the scenario's
     uint32_t red_weight = 0;
     bool marks_arrivals = false;
     bool pfc = true;
-    bool acks_go_back = false;  // the way the packet came
+    bool acks_go_back = false;  // ACKs return by the path of their packet
     Hop hop = Hop::kNoSwitch;
-    bool degrades_late = false;  // path 4 has its rate and its marks from the middle of the run on
+    bool degrades_late = false;  // path 4 gets its rate and marks in the middle of the run
 };
 
 struct Outcome {
-    std::vector<uint64_t> packets;  // by degree
-    double goodput;                 // Gb/s, of all
+    std::vector<uint64_t> packets;  // indexed by degree
+    double goodput;                 // Gb/s of all connections
 
-    // Of the degree; those of `least` count.
+    // Returns a percentile of the degree, counting degrees from `least` on.
     uint32_t percentile(double part, size_t least = 0) const {
         double all = 0, below = 0;
         for (size_t i = least; i < packets.size(); ++i) all += static_cast<double>(packets[i]);
@@ -58,10 +59,10 @@ struct Outcome {
 
 struct Hosts {
     std::vector<Host*> left, right;
-    std::vector<Cable> slow;  // cables of path 4 that are; forward is from the left
+    std::vector<Cable> slow;  // slow cables of path 4; forward is from the left
 };
 
-// As the testbed (testbed.h), which has no switches in the middle.
+// Builds the hosts as in the testbed (testbed.h), which has no switches in the middle.
 Hosts build(Network& network, const Variation& how, const transport::Config& transport) {
     const uint32_t cables = how.hop == Hop::kNoSwitch ? 3 : 4, frame = kMtu + 150;
     RackConfig rack{.hosts = 5};
@@ -132,7 +133,7 @@ Outcome run(uint64_t seed, const Scenario& scenario, uint32_t delta, uint32_t sl
 }
 
 constexpr Variation kAsTold{.name = "as told"};
-// The map: what the cut at 1G would be.
+// Variations for the map of the cut at 1G.
 constexpr std::array kVariations{
     Variation{.name = "MP-2 and MP-9 by their letter", .sender = Sender::kLetter},
     Variation{.name = "packets of 2048 bytes", .mtu = 2048},
@@ -185,7 +186,8 @@ Report fig14a(uint64_t seed) {
         const double paper = scenario.gbps == 1 ? 50 : 5, cut = static_cast<double>(without) / controlled;
         report.measures.push_back({"cut by" + name, "times", cut, paper, format("at least %.0f", paper), cut >= paper});
     }
-    // The sensitivity map: of the cut at 1G, first by what is counted, then by what the text leaves open or fixes.
+    // The sensitivity map of the cut at 1G, first by the way of counting, then by details that the text leaves open or
+    // fixes.
     const Scenario& slow = kScenarios.back();
     const auto cut = [&](const std::string& name, double without, double with) {
         report.measures.push_back({"cut at 1G, " + name, "times", without / std::max(with, 1.0), 50});

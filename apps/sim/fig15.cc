@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA Fig. 15: a connection that is bound to one path joins one that uses all four, of 10 Gb/s.
+// MP-RDMA Fig. 15: a connection that is bound to one path joins one that uses all four paths of 10 Gb/s.
 #include "experiments.h"
 #include "testbed.h"
 
@@ -10,7 +10,7 @@ constexpr Time kStep = 10 * kMillisecond, kJoin = 300 * kMillisecond, kEnd = 800
 constexpr Time kSettle = 100 * kMillisecond;
 constexpr double kFull = 10 * mp_share();
 
-// With a host more on the left, whose packets leave by one port only.
+// The testbed with one more host on the left, whose packets leave by one port only.
 struct WithSpecial : Testbed {
     WithSpecial(uint64_t seed, uint16_t port) : Testbed(seed, mp_rdma(), std::vector<uint64_t>(kPaths, 10)) {
         HostConfig config{.transport = mp_rdma()};
@@ -26,7 +26,7 @@ struct WithSpecial : Testbed {
 }  // namespace
 
 Report fig15(uint64_t seed) {
-    // The same network twice: in the first one the port is found.
+    // This network is built twice. The first one finds the source port.
     const WithSpecial trial(seed, transport::kFirstVp);
     const uint16_t port =
         trial.network.source_port_via(trial.racks.paths.back().forward, *trial.special, trial.right(1));
@@ -34,7 +34,7 @@ Report fig15(uint64_t seed) {
     Network& network = testbed.network;
     Flow flow(network, testbed.left(0), testbed.right(0), {.qp = kMp});
     Flow special(network, *testbed.special, testbed.right(1), {.qp = kMp});
-    // By path: what arrives of the first.
+    // Bytes of the first connection that arrive, by path.
     std::array<uint64_t, kPaths> arrived{};
     network.world().trace = [&](TraceEvent what, const Link& link, const Packet& packet) {
         if (what != TraceEvent::kDelivered || packet.frame.headers.bth.dest_qpn != flow.receiver().qpn) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA Fig. 16: one to eight connections share one bottleneck, and leave again.
+// MP-RDMA Fig. 16: one to eight connections join and leave one bottleneck.
 #include <algorithm>
 
 #include "experiments.h"

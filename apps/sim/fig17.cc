@@ -10,9 +10,9 @@ namespace {
 
 constexpr uint64_t kRuns = 5;
 constexpr uint32_t kMessageBytes = 62'500;
-constexpr uint64_t kMessages = 200;  // 100 Mb from each
+constexpr uint64_t kMessages = 200;  // 100 Mb from each sender
 
-// Of the receiver, until the last sender is done.
+// Returns the receiver's goodput until the last sender is done.
 double run(uint64_t seed, size_t senders, bool multipath) {
     Testbed testbed(seed, mp_rdma());
     Network& network = testbed.network;

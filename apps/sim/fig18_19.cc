@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA Fig. 18 and 19: messages with the synchronise flag under permutation traffic. How many arrive before their
-// turn, by alpha (MP-12), and what keeping order costs, in each way that rove has.
+// MP-RDMA Fig. 18 and 19: messages with the synchronise flag under permutation traffic. Measures how many arrive early,
+// by alpha (MP-12), and the cost of order in each of rove's modes.
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -12,12 +12,12 @@ namespace rove::sim {
 namespace {
 
 constexpr uint64_t kRuns = 3;
-constexpr uint64_t kDcqcnRuns = 100;  // where ECMP puts connections makes means of ten differ by 7 %
+constexpr uint64_t kDcqcnRuns = 100;  // ECMP's placement makes means of ten differ by 7 %
 constexpr Time kWarmUp = 5 * kMillisecond, kRun = 20 * kMillisecond;
 constexpr std::array<uint32_t, 2> kMessageBytes{512 << 10, 32 << 10};
-constexpr std::array kParts{0.0, 0.2, 0.4, 0.6, 0.8};  // of messages that synchronise
+constexpr std::array kParts{0.0, 0.2, 0.4, 0.6, 0.8};  // the fraction of messages that synchronise
 constexpr uint32_t kRing = 2;                          // testbed.h
-// With such an alpha a synchronise message leaves when all before it is acknowledged: stop-and-wait.
+// With such an alpha a synchronise message leaves when all messages before it are acknowledged: stop-and-wait.
 constexpr double kStopWait = 100;
 
 // Five connections from rack to rack.
@@ -34,11 +34,11 @@ class Permutation {
         testbed_.network.run_for(kWarmUp);
     }
 
-    // Of a connection, in Gb/s.
+    // Returns the goodput of a connection in Gb/s.
     double run() { return goodput(testbed_.network, flows_, kRun) / static_cast<double>(flows_.size()); }
 
-    // Of the synchronise messages that arrive in a run, the part of which any packet is there before all that precedes
-    // the message.
+    // Returns the fraction of the synchronise messages that arrive in a run of which a packet arrives before all data
+    // that precedes the message.
     double run_and_count_early() {
         std::set<std::pair<uint32_t, uint32_t>> all, early;  // QP and first PSN
         testbed_.network.world().trace = [&](TraceEvent what, const Link& link, const Packet& packet) {
@@ -65,7 +65,7 @@ FlowConfig workload(uint32_t message_bytes, double part, const QpConfig& qp = kS
     return {.message_bytes = message_bytes, .in_flight = 32, .synchronise = part, .qp = qp};
 }
 
-// At a load of 0.8 of what the four paths can carry.
+// Returns a flow at 0.8 of the capacity of the four paths.
 FlowConfig at_load(uint32_t message_bytes, double part) {
     FlowConfig flow = workload(message_bytes, part);
     flow.bits_per_s = 0.8 * 40e9 * kPaths / 5 * mp_share(kSmallMtu);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA Fig. 20, the half of it that is about RDMA: how much a connection sends without a pause, by what a pause is.
+// The RDMA half of MP-RDMA Fig. 20: the bytes that a connection sends without a pause, by the length that counts as a
+// pause.
 #include <algorithm>
 
 #include "experiments.h"
@@ -11,7 +12,7 @@ namespace {
 
 constexpr uint32_t kConnections = 8;
 constexpr uint32_t kMessage = 1 << 20;
-constexpr uint64_t kMessages = 100;  // for the paper's 2 GB
+constexpr uint64_t kMessages = 100;  // instead of the paper's 2 GB
 constexpr double kFlowMb = static_cast<double>(kMessage * kMessages) / 1e6;
 constexpr std::array<Time, 8> kGaps{1, 2, 5, 10, 50, 100, 200, 500};  // us
 
@@ -30,7 +31,7 @@ Report fig20(uint64_t seed) {
         flows.emplace_back(network, *made.hosts[i], *made.hosts[kConnections + i], config);
     }
 
-    // By gap: how often a connection began to send after a pause that was longer.
+    // The number of times that a connection resumed after a longer pause, by gap.
     std::array<uint64_t, kGaps.size()> flowlets{};
     std::array<Time, kConnections> last{};
     Time longest = 0;

@@ -19,9 +19,9 @@ constexpr uint32_t frame_bytes(uint32_t mtu) {
     return mtu + 86;
 }
 
-// The queue, in packets, at which N windows of 2 (1 - F) / F (equation 1) are what is on the way, with F by equation 5.
-// By equations 2 and 3 that is N W = C d + q. The paper's equation 4 has 2 q there, which counts the queue twice. The
-// left side falls with the queue, so it is found by halving.
+// Returns the queue, in packets, at which N windows of 2 (1 - F) / F (equation 1) equal the packets in flight, with F
+// by equation 5. By equations 2 and 3 that is N W = C d + q. The paper's equation 4 has 2 q there, which counts the
+// queue twice. The left side falls with the queue, so bisection finds it.
 double fixed_point(uint32_t mtu, double queues) {
     const double cd = static_cast<double>(kRate) * seconds(kRtt) / 8 / (frame_bytes(mtu) + kGapBytes);
     double low = kMin, high = kMax;
@@ -35,7 +35,7 @@ double fixed_point(uint32_t mtu, double queues) {
 struct Queue {
     double mean, deviation;  // packets
     double utilisation;
-    std::vector<std::pair<double, double>> start;  // ms and packets, of the first 5 ms that are measured
+    std::vector<std::pair<double, double>> start;  // ms and packets of the first 5 ms that are measured
 };
 
 Queue run(uint64_t seed, uint32_t mtu, const Red& red) {

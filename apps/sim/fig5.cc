@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA Fig. 5: the marking ratios of four unlike paths converge.
+// MP-RDMA Fig. 5: the marking ratios of four different paths converge.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -16,15 +16,15 @@ constexpr Time kStep = 10 * kMillisecond, kEnd = 300 * kMillisecond;
 constexpr Time kRtt = 16 * kMicrosecond;
 constexpr std::array<uint64_t, 4> kRates{20, 40, 60, 80};
 constexpr std::array kPMax{0.2, 0.4, 0.6, 0.8};
-// What the paper's model gives (equations 5 and 6): all paths are marked alike, F = 2 / (cwnd + 2) of each connection,
-// and the windows fill the paths and the queues that RED has at F.
+// The prediction of the paper's model (equations 5 and 6): all paths have the same marking ratio, F = 2 / (cwnd + 2)
+// for each connection, and the windows fill the paths and the queues that RED has at F.
 constexpr double kModelPercent = 3.8;
 constexpr uint64_t kFrameBytes = kSmallMtu + 86;  // in a switch
 
-// Marked packets of all, in %: rows of time, columns of paths; and last the row of the second half of the run.
+// Returns marked packets in percent: rows are times and columns paths; the last row covers the second half of the run.
 std::vector<std::array<double, 4>> run(uint64_t seed) {
     Network network(seed);
-    // The model has no out-of-order control (section 3.2 comes before it), nor has this.
+    // The model has no out-of-order control (section 3.2 precedes it), so this run has no such control either.
     transport::Config transport = mp_rdma(kSmallMtu);
     transport.paths.vps = 8;
     transport.paths.max_window = transport.paths.delta = transport.reorder.static_slots = 1024;

@@ -9,7 +9,7 @@
 namespace rove::sim {
 namespace {
 
-constexpr Time kWait = kSecond;  // for a trace's last flows
+constexpr Time kWait = kSecond;  // time for a trace's last flows
 
 std::vector<Scheme> schemes() {
     std::vector<Scheme> all{kEcmpScheme, kMpRdmaScheme, kIrnScheme, kRepsScheme};
@@ -39,7 +39,7 @@ Report run_flows(const FlowsConfig& config, const RunContext& with) {
         offered.drain = kWait;
     } else {
         const FlowSizes sizes = config.sizes.empty() ? ali_storage() : FlowSizes::load(config.sizes);
-        const uint32_t planes = config.ports.separate ? config.ports.count : 1;  // with uplinks of their own
+        const uint32_t planes = config.ports.separate ? config.ports.count : 1;  // planes with uplinks of their own
         offered = poisson_load(with, sizes, config.load * planes);
     }
     Report report;

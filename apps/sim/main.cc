@@ -31,7 +31,7 @@ std::string number(double value) {
     return text;
 }
 
-// What we write has quotes in no name; it is escaped all the same.
+// Returns a JSON string. Our names contain no quotes, but they are escaped in any case.
 std::string quoted(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
@@ -87,7 +87,7 @@ const Experiment* find(const std::string& name) {
     return nullptr;
 }
 
-// Opened before the run, which takes long.
+// Opens the file before the run, which takes long.
 bool open(std::ofstream& file, const std::string& path) {
     if (path.empty()) return true;
     file.open(path);

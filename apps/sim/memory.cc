@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a connection takes. Eunomia Fig. 9c, 9d and 10, and Table 1: the receiver's reorder tracking, as its allocator
-// counts it. MP-RDMA Table 1: all that it adds to a connection.
+// The memory of a connection. Eunomia Fig. 9c, 9d and 10, and Table 1: the receiver's reorder tracking, as its
+// allocator counts it. MP-RDMA Table 1: all state that it adds to a connection.
 #include "experiments.h"
 #include "fabric/random.h"
 #include "transport/mp/state.h"
@@ -15,8 +15,8 @@ constexpr uint32_t kConnections = 20, kCap = 256;
 constexpr int kRuns = 100;
 constexpr double kPaperStatic = 41;  // bytes: 256 bits and 9 bytes
 
-// Bytes of a connection, the mean of all. Of `reordered` connections the expected packet is late, and those up to
-// `least` to `most` percent of the cap behind it are there, in any order.
+// Returns the mean bytes of a connection. In `reordered` connections the expected packet is late, and the packets up to
+// `least` to `most` percent of the cap behind it have arrived, in any order.
 double bytes(fabric::Random& random, const ReorderConfig& config, uint32_t reordered, uint32_t least, uint32_t most) {
     double sum = 0;
     for (int run = 0; run < kRuns; ++run) {
@@ -54,7 +54,8 @@ Report memory(uint64_t seed) {
     const double fixed = bytes(random, same_cap, 0, 10, 100), small = bytes(random, mp_rdma, 0, 10, 100);
     Curve ours{"rove, Eunomia", {}}, bitmaps{"its bitmaps alone", {}}, ours_static{"rove, static 256", {}},
         paper_static{"paper, static 256", {}};
-    const double metadata = bytes(random, eunomia, kConnections, 1, 1) - kReorderStreamBytes - 4;  // of one block
+    // Metadata of one block.
+    const double metadata = bytes(random, eunomia, kConnections, 1, 1) - kReorderStreamBytes - 4;
     double crossover = 100;
     for (uint32_t reordered = 0; reordered <= kConnections; ++reordered) {
         const double percent = 100.0 * reordered / kConnections, used = bytes(random, eunomia, reordered, 10, 100);
@@ -96,8 +97,8 @@ Report memory(uint64_t seed) {
 }
 
 Report table1(uint64_t) {
-    // What its rules need beside what RoCE v2 has anyway (the oldest unacknowledged and the next PSN, a timer). Times
-    // are in ticks of 32 bits, as a packet's record has them; PSNs have 24 bits; windows are as ours.
+    // The state that its rules need in addition to that of RoCE v2 (the oldest unacknowledged and the next PSN, a
+    // timer). Times are in ticks of 32 bits, as in a packet's record; PSNs have 24 bits; windows are as ours.
     struct Variable {
         const char* name;
         size_t bytes;

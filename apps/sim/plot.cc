@@ -41,7 +41,7 @@ void text(std::string& out, double x, double y, const char* anchor, const std::s
     add(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor, escaped(what).c_str());
 }
 
-// From `low` to `high`, and where between them lines are drawn: at 1, 2 or 5 times a power of ten.
+// An axis from `low` to `high` with grid lines at 1, 2 or 5 times a power of ten.
 struct Axis {
     double low, high, step;
 
@@ -130,7 +130,7 @@ bool can_draw_png() {
 }
 
 void draw_png(const std::string& svg, const std::string& file) {
-    std::signal(SIGPIPE, SIG_IGN);  // should it end early: its status tells
+    std::signal(SIGPIPE, SIG_IGN);  // if the child ends early, its status reports that
     std::array<int, 2> ends{};
     if (pipe(ends.data()) != 0) throw std::runtime_error("no pipe to rsvg-convert");
     const pid_t child = fork();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A path of an impairment is here a link between two switches, each direction as the end has it that receives.
-// Rates are of frames without FCS and gap there, and with them here; they are made alike for frames of the path MTU, of
-// which data consists. So are queues, which hold frames there and bytes here.
+// A path of a fault injection becomes a link between two switches, each direction with the settings of its receiving
+// end. Rates of a configuration count frames without FCS and gap, rates of a link count both; they are converted for
+// frames of the path MTU, of which the data consists. Queues are converted likewise, from frames to bytes.
 #include "prediction.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr Time kDrain = 10 * kSecond;
 struct End {
     std::string file;
     transport::Config transport;
-    std::vector<PathSettings> paths;  // of what it receives
+    std::vector<PathSettings> paths;  // settings of the frames that it receives
 };
 
 End load(const std::string& file) {
@@ -76,7 +76,7 @@ Change parse(const std::string& text, size_t paths) {
     return change;
 }
 
-// One direction of a path gets `settings`.
+// Applies `settings` to one direction of a path.
 void apply(Link& link, const PathSettings& settings, uint32_t frame_bytes) {
     const uint64_t on_wire = frame_bytes + kGapBytes, counted = frame_bytes - kFcsBytes;
     link.set_rate(settings.rate_mbps * uint64_t{1'000'000} * on_wire / counted);
@@ -95,14 +95,14 @@ Report run_prediction(const PredictionConfig& config, uint64_t seed) {
     const std::array<const End*, 2> ends{&from, &to};
     const std::array<Host*, 2> hosts{&add_host(network, {.transport = from.transport}, kAccess),
                                      &add_host(network, {.transport = to.transport}, kAccess)};
-    // Of a packet of the path MTU, with FCS.
+    // The bytes of a packet of the path MTU, with FCS.
     const auto header = wire::make_template(hosts[0]->flow_to(*hosts[1], 0));
     const auto frame_bytes = static_cast<uint32_t>(
         wire::frame_bytes(header, wire::opcode(wire::Service::kMp, wire::Op::kWriteMiddle), config.mtu) + kFcsBytes);
     std::array<Switch*, 2> switches{};
     for (size_t i = 0; i < 2; ++i) {
         SwitchConfig a_switch{.buffer_bytes = 1u << 30, .balancer = Balancer::kSourcePort};
-        // What the other end receives waits here.
+        // Frames for the other end wait here.
         a_switch.mark_on_arrival_bytes = bytes_or_never(ends[1 - i]->paths.front().ecn_threshold_packets, frame_bytes);
         switches[i] = &network.add_switch(a_switch);
         network.connect(*hosts[i], *switches[i], kAccess);

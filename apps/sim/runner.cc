@@ -21,10 +21,10 @@ namespace fs = std::filesystem;
 struct Task {
     const Point* point;
     RunContext run;
-    fs::path file, flows;  // what it gave; empty: it writes no flows
+    fs::path file, flows;  // its results and its flows; empty: it writes no flows
 };
 
-// A folder that goes with the object.
+// A folder that is removed with the object.
 struct TemporaryFolder {
     TemporaryFolder() {
         std::string name = (fs::temp_directory_path() / "rove-sim-XXXXXX").string();
@@ -39,7 +39,7 @@ struct TemporaryFolder {
     fs::path path;
 };
 
-// None: the file is not there, or was not written to its end.
+// Returns nothing if the file does not exist or is incomplete.
 std::optional<Values> read(const fs::path& file) {
     std::ifstream in(file);
     if (!in) return std::nullopt;
@@ -48,7 +48,7 @@ std::optional<Values> read(const fs::path& file) {
     return json["values"].get<Values>();
 }
 
-// In the child. The file has its name only when it is complete.
+// Runs in the child. The file gets its name only when it is complete.
 void run_task(const Experiment& experiment, Task task) {
     const auto begin = Clock::now();
     std::ofstream flows;
@@ -88,7 +88,7 @@ std::string minutes(double seconds) {
     return seconds < 90 ? format("%.0f s", seconds) : format("%.0f min", seconds / 60);
 }
 
-// Runs what is not there yet. Returns the points that failed.
+// Runs the points without results. Returns those that failed.
 std::vector<std::string> run_all(const Experiment& experiment, const std::vector<Task>& tasks,
                                  const RunnerConfig& config) {
     std::vector<const Task*> left;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The study: today's ways to carry RDMA through a datacenter, side by side on Eunomia's network (eunomia.h), with one
-// transport code. Networks are lossless (PFC), lossy, or trim what does not fit.
+// The study: current ways to carry RDMA through a data centre, compared on Eunomia's network (eunomia.h) with one
+// transport code. Networks are lossless (PFC), lossy, or trim packets that do not fit.
 #include <algorithm>
 
 #include "eunomia.h"
@@ -15,7 +15,7 @@ constexpr Time wait(const RunContext& with) {
     return (with.quick ? 50 : 200) * kMillisecond;
 }
 
-// Every host sends once, to one of another rack.
+// Every host sends once, to a host of another rack.
 OfferedLoad permutation_flows(const RunContext& with) {
     Random random(with.seed, 1);
     std::vector<uint32_t> to(kEunomiaHosts);
@@ -34,7 +34,7 @@ OfferedLoad permutation_flows(const RunContext& with) {
     return offered;
 }
 
-// All others of four racks to one host.
+// All other hosts of four racks send to one host.
 OfferedLoad incast_flows(const RunContext& with) {
     OfferedLoad offered{.drain = wait(with)};
     constexpr uint32_t senders = 64;
@@ -44,7 +44,7 @@ OfferedLoad incast_flows(const RunContext& with) {
     return offered;
 }
 
-// Everybody to everybody, beginning with those behind oneself.
+// All hosts send to all others, each beginning with its successor.
 OfferedLoad all_to_all_flows(const RunContext& with) {
     OfferedLoad offered{.drain = wait(with)};
     for (uint32_t step = 1; step < kEunomiaHosts; ++step) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-10, of which no paper has a figure: how long single messages take when the network loses packets, and nothing that
-// is sent behind them tells of it.
+// MP-10, which no paper's figure shows: the time of single messages when the network loses packets and no later packet
+// reveals the loss.
 #include <algorithm>
 
 #include "experiments.h"
@@ -17,11 +17,11 @@ constexpr double kMaxRtts = 10;
 
 struct Outcome {
     double tail;            // the 99.9th percentile of a message's completion time, in base round trips
-    double repeated;        // packets sent again for each that was lost
-    uint64_t false_alarms;  // of these
+    double repeated;        // retransmitted packets per lost packet
+    uint64_t false_alarms;  // among the retransmissions
 };
 
-// One message at a time, with loss on every path, both ways.
+// Sends one message at a time, with loss on every path in both directions.
 Outcome run(uint64_t seed, const transport::Config& transport, uint32_t packets, double loss_percent) {
     Testbed testbed(seed, transport);
     for (const Cable& path : testbed.racks.paths) {

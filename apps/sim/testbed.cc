@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kHostGbps = 40;
 constexpr uint32_t kBdpBytes = kHostGbps * kGbps / 8 * kBaseRtt / kSecond;  // 60 KB
 
-// The round trip of a lone packet passes three cables each way; data and ACK are sent three times each, too.
+// The round trip of a lone packet crosses three cables each way; data and ACK are also transmitted three times each.
 constexpr Time kCableDelay = (kBaseRtt - 3 * (kMtu + 150) * 200) / 6;
 
 bool letter = false;
@@ -40,7 +40,7 @@ transport::Config irn() {
     config.paths.recovery = transport::PathsConfig::Recovery::kSelectiveRepeat;
     config.paths.first_vp = 0;
     config.paths.vps = 1;
-    config.paths.infer_losses = true;  // on one path what BX-1 does is IRN's NACK
+    config.paths.infer_losses = true;  // on one path BX-1 acts like IRN's NACK
     config.paths.learn_patience = false;
     config.paths.min_rto_ns = 320'000;  // IRN section 3.1: RTO_high
     config.paths.low_rto_ns = 100'000;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrices that the Ultra Ethernet Consortium's reference simulations are told of: 1024 hosts at 100 Gb/s in a fat
-// tree of three tiers with 1 us per hop. A permutation of 2 MB, the same with eight slow core links, two incasts. What
-// counts is when the last flow is complete. All have NSCC's window (BX-9); what differs is which path a packet takes,
-// and whether switches trim what a queue has no room for or drop it.
+// The traffic matrices of the Ultra Ethernet Consortium's reference simulations: 1024 hosts at 100 Gb/s in a fat tree
+// of three tiers with 1 us per hop. They are a permutation of 2 MB, the same with eight slow core links, and two
+// incasts. The measure is the completion of the last flow. All variants have NSCC's window (BX-9); they differ in the
+// path that a packet takes, and in switches that trim or drop packets without room.
 //
-// And its 24 runs of 8192 hosts at 400 Gb/s in two tiers, where each leaf has one of its 64 links at a quarter: a
-// permutation of 1 to 100 MB over 32, 64 or 128 entropies. A target is 1.2 times what the links that are left could do.
+// Further, its 24 runs of 8192 hosts at 400 Gb/s in two tiers, where each leaf has one of its 64 links at a quarter of
+// its rate: a permutation of 1 to 100 MB over 32, 64 or 128 entropies. A target is 1.2 times the optimum of the
+// remaining links.
 //
-// As in their public simulator (ultraethernet/uet-htsim): queues of a bandwidth-delay product, of five where they do
-// not trim, marks between a fifth and four fifths of it (in two tiers a quarter and three), windows of one and a half
-// at most. Its slow links are those from the core to the first aggregation switch, at a quarter, though its titles say
-// a tenth, with a quarter of the queue. Otherwise here: MTU 4096, headers of 86 bytes and 20 between frames (theirs
-// have 64 and none), windows of less than a packet (BX-11), and who sends in the incast (drawn).
+// As in their public simulator (ultraethernet/uet-htsim), queues hold a bandwidth-delay product, or five where switches
+// do not trim; marks begin at a fifth and reach their maximum at four fifths of it (in two tiers a quarter and three),
+// and windows are at most one and a half. Its slow links lead from the core to the first aggregation switch, at a
+// quarter of the rate, though its titles say a tenth, with a quarter of the queue. Differences here: MTU 4096, headers
+// of 86 bytes and gaps of 20 (theirs have 64 and 0), windows of less than a packet (BX-11), and random senders in the
+// incast.
 #include <algorithm>
 #include <array>
 #include <unordered_map>
@@ -29,13 +31,13 @@ using Choice = transport::PathsConfig::Choice;
 constexpr uint64_t kRate = 100 * kGbps;
 constexpr uint32_t kPacket = 4096;
 constexpr uint64_t kBytes = 2'000'000;
-constexpr Time kRtt = 14 * kMicrosecond;  // six links each way, and a packet is sent on each
+constexpr Time kRtt = 14 * kMicrosecond;  // six links each way, and a packet is transmitted on each
 constexpr uint32_t product_of(uint64_t bits_per_s, Time round_trip) {
     return static_cast<uint32_t>(bits_per_s / 8 / 1'000'000 * round_trip / kMicrosecond);
 }
 constexpr uint32_t kProduct = product_of(kRate, kRtt);
-constexpr uint64_t kStream = 1'000'001;        // of random numbers; a network's are small
-constexpr uint32_t kSlowLinks = 8, kSlow = 4;  // each at a quarter
+constexpr uint64_t kStream = 1'000'001;        // stream of random numbers; a network uses small numbers
+constexpr uint32_t kSlowLinks = 8, kSlow = 4;  // each at a quarter of the rate
 constexpr uint32_t kHeaderBytes = Trim{}.header_bytes;
 
 struct Paths {
@@ -52,7 +54,7 @@ constexpr std::array kChoices{Paths{"reps", Choice::kReps, 1u << 14, Balancer::k
 std::vector<FlowSpec> permutation(uint32_t hosts, uint64_t bytes, Random random) {
     std::vector<uint32_t> to(hosts);
     for (uint32_t i = 0; i < hosts; ++i) to[i] = i;
-    // Sattolo's: one cycle, so nobody sends to itself.
+    // Sattolo's algorithm makes one cycle, so that no host sends to itself.
     for (uint32_t i = hosts - 1; i > 0; --i) std::swap(to[i], to[random.below(i)]);
     std::vector<FlowSpec> flows;
     for (uint32_t i = 0; i < hosts; ++i) flows.push_back({.from = i, .to = to[i], .bytes = bytes});
@@ -85,7 +87,7 @@ std::vector<FlowSpec> incast_of_all(uint32_t hosts, Random random) {
 struct Matrix {
     const char* name;
     std::vector<FlowSpec> (*flows)(uint32_t hosts, Random random);
-    double most;  // us: what was published with the worst choice of many paths
+    double most;  // us: the published time with the worst choice of many paths
     uint32_t slow_links = 0;
 };
 const std::array kMatrices{
@@ -94,10 +96,10 @@ const std::array kMatrices{
     Matrix{"incast-15", incast_of_15, 2479},
     Matrix{"incast-all", incast_of_all, 10'556},
 };
-constexpr double kOnePath = 890;  // of the permutation
+constexpr double kOnePath = 890;  // time of the permutation
 constexpr std::array kNetworks{"trimming", "drops"};
 
-// `product`: what fills a path, in bytes.
+// `product` is the bandwidth-delay product of a path in bytes.
 transport::Config transport_of(const Paths& paths, uint32_t product) {
     transport::Config transport;
     transport.batch_acks = false;
@@ -107,14 +109,15 @@ transport::Config transport_of(const Paths& paths, uint32_t product) {
     transport.paths.choice = paths.choice;
     transport.paths.vps = paths.vps;
     if (paths.vps == 1) transport.paths.first_vp = 0;
-    transport.paths.infer_losses = paths.balancer == Balancer::kEcmp;  // by order on a path, which a switch may break
+    // Infers losses from the order on a path, which a switch may break.
+    transport.paths.infer_losses = paths.balancer == Balancer::kEcmp;
     transport.paths.initial_window = product / kPacket;
     transport.paths.max_window = 256;
     transport.paths.min_rto_ns = 100'000;
     return transport;
 }
 
-// The way along a link at a quarter of its rate, with a queue as slow.
+// Makes a link four times as slow, and its queue as much shorter.
 void slow_down(Link& link, const SwitchConfig& config) {
     link.set_rate(link.config().bits_per_s / kSlow);
     auto& from = static_cast<Switch&>(link.from());
@@ -122,7 +125,7 @@ void slow_down(Link& link, const SwitchConfig& config) {
     from.set_red(link, {config.red.p_max, config.red.k_min / kSlow, config.red.k_max / kSlow});
 }
 
-// The most flows that share a link when each keeps to the path of its source port.
+// Returns the maximum number of flows that share a link when each stays on the path of its source port.
 uint32_t fullest_link(const std::vector<FlowSpec>& flows, const std::vector<uint16_t>& ports,
                       const std::vector<Host*>& hosts) {
     std::unordered_map<const Link*, uint32_t> shared;
@@ -146,13 +149,13 @@ constexpr uint32_t kDraws = 200, kMinShared = 4, kMaxShared = 8;
 std::string shared_by(uint32_t flows) {
     return "fullest link shared by " + std::to_string(flows);
 }
-// What that takes: one packet after another on that link.
+// Returns the time that these take: one packet after another on that link.
 double fullest_us(double flows) {
     const double bytes = static_cast<double>(kBytes) * (kPacket + kHeaderBytes + kGapBytes) / kPacket;
     return flows * bytes * 8 / static_cast<double>(kRate / 1'000'000) + static_cast<double>(kRtt / kMicrosecond);
 }
 
-// `ports`, if any: the source port of each flow.
+// `ports` are the source ports of the flows, if not null.
 Values play(const RunContext& with, Network& network, const std::vector<Host*>& hosts,
             const std::vector<FlowSpec>& flows, std::vector<uint16_t>* ports = nullptr) {
     Workload workload(network, hosts, flows, {.qp = {.multipath = true, .mtu = kPacket}});
@@ -194,7 +197,7 @@ Values run(const RunContext& with, const Matrix& matrix, const Paths& paths, boo
     Network network(with.seed);
     const FatTree tree = fat_tree(network, config);
     Random random(with.seed, kStream);
-    for (uint32_t i = 0; i < matrix.slow_links; ++i) slow_down(tree.core_links[i].backward, the_switch);  // down
+    for (uint32_t i = 0; i < matrix.slow_links; ++i) slow_down(tree.core_links[i].backward, the_switch);  // downwards
     const std::vector<Host*> hosts = tree.hosts();
     const std::vector<FlowSpec> flows = matrix.flows(static_cast<uint32_t>(hosts.size()), random);
     if (!is_one_path(paths) || matrix.flows != permutation_of_all) return play(with, network, hosts, flows);
@@ -210,7 +213,7 @@ Values run(const RunContext& with, const Matrix& matrix, const Paths& paths, boo
     return values;
 }
 
-// A leaf's first way up and down is slow. Their windows are 150 packets from the start on, one and a half products.
+// A leaf's first link up and down is slow. Their windows are 150 packets from the start, one and a half products.
 constexpr uint32_t kFailedWindow = 150;
 Values run_failed(const RunContext& with, uint64_t bytes, const Paths& paths) {
     constexpr uint64_t rate = 400 * kGbps;
@@ -240,7 +243,7 @@ Values run_failed(const RunContext& with, uint64_t bytes, const Paths& paths) {
                 permutation(static_cast<uint32_t>(hosts.size()), bytes, Random(with.seed, kStream)));
 }
 
-// By megabytes: the target, and what theirs took over 32, 64 and 128 entropies, all in us.
+// A row by megabytes: the target, and the published times over 32, 64 and 128 entropies, all in us.
 struct FailedRow {
     uint32_t megabytes;
     double target;
@@ -251,7 +254,7 @@ constexpr std::array kFailedRows{
     FailedRow{4, 108, {141.8, 123.2, 112.7}},      FailedRow{8, 205, {291.4, 257.2, 219.4}},
     FailedRow{16, 398, {580.1, 529.2, 466.1}},     FailedRow{32, 787, {1059.3, 992.7, 969.8}},
     FailedRow{64, 1564, {2064.9, 1956.5, 1861.3}}, FailedRow{100, 2438, {3300.0, 3093.3, 2895.0}}};
-// The first three are theirs. DRILL has no entropies: one run stands beside their three.
+// The first three are from the publication. DRILL has no entropies: one run is compared with their three.
 constexpr std::array kFailedChoices{
     Paths{"32", Choice::kReps, 32, Balancer::kEcmp}, Paths{"64", Choice::kReps, 64, Balancer::kEcmp},
     Paths{"128", Choice::kReps, 128, Balancer::kEcmp}, Paths{"drill", Choice::kRandom, 1, Balancer::kDrill}};
@@ -301,7 +304,7 @@ Report uec(const Results& results) {
     for (const char* network : kNetworks) {
         for (const Paths& paths : kChoices) {
             Curve& curve = report.plot.add(paths.name + std::string(", ") + network);
-            const bool by_host = paths.vps != 1;  // theirs always is
+            const bool by_host = paths.vps != 1;  // theirs always balances at the host
             for (size_t i = 0; i < kMatrices.size(); ++i) {
                 const Matrix& matrix = kMatrices[i];
                 const std::string point = name_of(matrix, paths, network);
@@ -313,7 +316,7 @@ Report uec(const Results& results) {
                 report.measures.push_back({"by what its fullest link takes, " + point, "", ours / bound, std::nullopt,
                                            "at most 1.05", ours <= 1.05 * bound});
                 report.measures.push_back(results.measure("flows of that link, " + point, "", point, "fullest"));
-                double likely = 0;  // that the fullest link of a draw takes no longer than theirs
+                double likely = 0;  // the probability that the fullest link of a draw takes no longer than theirs
                 for (uint32_t flows = kMinShared; flows <= kMaxShared; ++flows) {
                     const std::string metric = shared_by(flows);
                     report.measures.push_back(results.measure(metric + ", " + point, "of draws", point, metric));

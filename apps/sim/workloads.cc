@@ -6,7 +6,7 @@
 namespace rove::sim {
 namespace {
 
-// size cumulative, in bytes and percent.
+// Pairs of size and cumulative share, in bytes and percent.
 constexpr const char* kWebSearch = R"(0 0
 10000 15
 20000 20

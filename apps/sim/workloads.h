@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Published flow sizes: MP-RDMA's Fig. 13 uses web search (DCTCP), Eunomia AliStorage and Meta's Hadoop clusters. As in
-// ConWeave's public simulator.
+// Published flow sizes, as in ConWeave's public simulator: MP-RDMA's Fig. 13 uses web search (DCTCP), Eunomia
+// AliStorage and Meta's Hadoop clusters.
 #pragma once
 
 #include "fabric/flow_sizes.h"

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precompiled: what nearly every experiment includes.
+// The precompiled header: includes of nearly every experiment.
 #include "experiments.h"
 #include "testbed.h"
