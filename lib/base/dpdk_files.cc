@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See dpdk_files.h.
 #include "base/dpdk_files.h"
 
 #include <fcntl.h>
@@ -11,15 +10,16 @@
 #include <atomic>
 #include <cstddef>
 
-// libxdp's, where DPDK has a driver that needs it.
+// A function of libxdp, which is linked only where DPDK has a driver that needs it.
 extern "C" [[gnu::weak]] int __real_xsk_socket__fd(const void* socket);
 
 namespace rove::libc {
 
 namespace {
 
-// The inode of each descriptor that DPDK has open, 0 for all others. There is no lock: a process may fork, or close a
-// file in a signal handler, at any moment. A descriptor with a higher number stays open in a forked child until exec().
+// The inode of each descriptor that DPDK has open, and 0 for all others. There is no lock because a process may fork,
+// or close a file in a signal handler, at any moment. A descriptor that is too large for the array stays open in a
+// forked child until exec().
 constexpr size_t kMaxFiles = 1 << 16;
 std::array<std::atomic<ino_t>, kMaxFiles> inodes{};
 
@@ -28,7 +28,7 @@ void close_all_in_child() {
         const ino_t inode = inodes[file].load(std::memory_order_relaxed);
         if (inode == 0) continue;
         struct stat status;
-        // The program may have closed the file itself, and opened another by this number.
+        // The program may have closed the file itself and opened another one with this number.
         if (fstat(static_cast<int>(file), &status) == 0 && status.st_ino == inode) close(static_cast<int>(file));
         inodes[file].store(0, std::memory_order_relaxed);
     }
@@ -54,8 +54,8 @@ void forget_file(int file) {
 
 }  // namespace rove::libc
 
-// libxdp, a shared library, makes the AF_XDP sockets of net_af_xdp. DPDK asks for the descriptor of each when it is
-// there.
+// libxdp, a shared library, creates the AF_XDP sockets of net_af_xdp. DPDK asks it for the descriptor of each new
+// socket.
 extern "C" __attribute__((visibility("hidden"))) int __wrap_xsk_socket__fd(const void* socket) {
     const int file = __real_xsk_socket__fd(socket);
     if (file >= 0) fcntl(file, F_SETFD, FD_CLOEXEC);

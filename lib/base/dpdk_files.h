@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the files that DPDK opens inside of this process. DPDK asks for close-on-exec nowhere, and among its files is
-// the memory of all packets. The functions that stand in the place of the C library's (libc.cc) ask for it instead.
-// They record the file here, and a forked child that goes on without exec() closes it.
+// Keeps DPDK's files from forked children. DPDK never asks for close-on-exec, and its files include the memory of all
+// packets. The functions that replace those of the C library (libc.cc) set close-on-exec for it. They
+// also record the descriptor here, so that a forked child that does not call exec() closes it.
 //
-// rove's own calls ask for close-on-exec themselves. A call that does not is therefore DPDK's.
+// rove's own calls ask for close-on-exec themselves, so a call that does not ask for it comes from DPDK.
 #pragma once
 
 namespace rove::libc {
 
-// Records a descriptor that a forked child is to close, DPDK's or a port's, and returns it. -1 is not recorded.
+// Records a descriptor of DPDK or of a port, which a forked child will close, and returns it. -1 is not recorded.
 int record_file(int file);
-// Before a file is closed, whichever it is.
+// Removes the record of a descriptor, if there is one. Must be called before any file is closed.
 void forget_file(int file);
 
 }  // namespace rove::libc

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who drives a worker: the thread that holds this lock is the worker until it lets go.
+// The lock of the thread that runs a worker's rounds: the thread that holds it is the worker until it unlocks.
 //
-// Drivers (application threads in ibv_poll_cq, the background thread, an lcore) only try, and keep away while a control
-// call waits; control calls wait, at most for one round. So a control call is never starved by drivers that come and
-// go. Who only must know that what a round may have seen is not used any more waits for a grace period instead, and
-// stops nobody.
+// Application threads in ibv_poll_cq, the progress thread and lcores only try to take it, and fail while a control call
+// waits. Control calls wait for it, for one round at most, so a sequence of driving threads cannot starve them. A
+// thread that only needs to know that no earlier round still uses something waits for a grace period, which stops no
+// worker.
 #pragma once
 
 #include <rte_pause.h>
@@ -19,27 +19,27 @@ class DriveLock {
   public:
     bool try_lock() {
         if (wanted() || held_.load(std::memory_order_relaxed)) return false;
-        // Acquire pairs with the release in unlock(): the round sees all that the last holder did.
+        // Acquire pairs with the release in unlock(): this round sees everything that the previous holder did.
         return !held_.exchange(true, std::memory_order_acquire);
     }
     void unlock() {
         end_round();
         held_.store(false, std::memory_order_release);
     }
-    // By whoever keeps it from round to round, between two of them. (Whoever gives it up need not.) Returns whether
-    // somebody waited for a grace period that has ended with this.
+    // Ends a round. A thread that keeps the lock for several rounds calls it between them; unlock() includes it.
+    // Returns true if this ended a grace period that was requested.
     bool end_round() {
-        // Acquire pairs with ask(): the next round sees what was done before that. Release pairs with has_answered():
-        // all that this round did was done before.
+        // Acquire pairs with ask(): the next round sees what was done before the request. Release pairs with
+        // has_ended(): all that this round did happened before the answer.
         const uint32_t asked = asked_.load(std::memory_order_acquire);
         if (asked == answered_.load(std::memory_order_relaxed)) return false;
         answered_.store(asked, std::memory_order_release);
         return true;
     }
 
-    // A grace period (transport/standstill.h): ask(), then wait until has_ended() says so of what ask() gave. Who holds
-    // the lock answers at the end of its round. If nobody holds it, nobody is in a round, and whoever comes next sees
-    // by the lock's own order what was done before.
+    // A grace period (transport/quiescence.h): call ask(), then wait until has_ended() returns true for the number that
+    // ask() returned. The thread that holds the lock answers at the end of its round. If the lock is free, no round is
+    // running, and the next holder sees what was done before because it acquires the lock.
     uint32_t ask() { return asked_.fetch_add(1, std::memory_order_acq_rel) + 1; }
     bool has_ended(uint32_t asked) {
         if (static_cast<int32_t>(answered_.load(std::memory_order_acquire) - asked) >= 0) return true;
@@ -48,7 +48,8 @@ class DriveLock {
         return true;
     }
 
-    // Control calls. The holder may share our core, so spinning alone would wait for its time slice to end.
+    // Takes the lock for a control call. The holder may share our core, so spinning alone would last until its time
+    // slice ends.
     void lock() {
         waiters_.fetch_add(1, std::memory_order_relaxed);
         for (uint32_t spins = 0;
@@ -58,13 +59,15 @@ class DriveLock {
         }
         waiters_.fetch_sub(1, std::memory_order_relaxed);
     }
-    // Whether a control call waits. Relaxed: it is a hint, the exchange decides; seen late it costs the waiter a round.
+    // Returns true if a control call waits. A relaxed load suffices because this is a hint and the exchange decides; a
+    // stale value costs the waiting call one round.
     bool wanted() const { return waiters_.load(std::memory_order_relaxed) != 0; }
 
-    // For good: drivers stay away, as for a control call that waits for ever; control calls go on as before. A driver
-    // that looked before may still get in.
+    // Keeps driving threads away for good, as a control call that waits forever would. Control calls still get the
+    // lock. A driving thread that checked before this call may still get in.
     void block_drivers() { waiters_.fetch_add(1, std::memory_order_relaxed); }
-    // Whether somebody is inside. Relaxed: to wait with, not to rely on.
+    // Returns true if a thread holds the lock. The load is relaxed: it serves to wait for the holder and orders
+    // nothing.
     bool held() const { return held_.load(std::memory_order_relaxed); }
 
   private:

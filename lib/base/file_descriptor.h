@@ -10,8 +10,8 @@ namespace rove {
 
 class FileDescriptor {
   public:
-    FileDescriptor() = default;                               // none
-    explicit FileDescriptor(int number) : number_(number) {}  // -1: none
+    FileDescriptor() = default;
+    explicit FileDescriptor(int number) : number_(number) {}  // -1 for no file
     FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
     FileDescriptor& operator=(FileDescriptor&& other) noexcept {
         std::swap(number_, other.number_);
@@ -23,7 +23,7 @@ class FileDescriptor {
 
     int get() const { return number_; }
     bool is_open() const { return number_ >= 0; }
-    int release() { return std::exchange(number_, -1); }  // the caller closes it
+    int release() { return std::exchange(number_, -1); }  // the caller must close it
 
   private:
     int number_ = -1;

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See files.h.
 #include "base/files.h"
 
 #include <dirent.h>

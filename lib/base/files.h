@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small files and folders. The streams and <filesystem> of C++ would reach the C library by its global names, which a
-// program may have preloaded something for (libc.h).
+// Small files and folders. C++ streams and <filesystem> would call the C library by its global names, which a preloaded
+// library may have replaced (libc.h).
 #pragma once
 
 #include <optional>
@@ -9,19 +9,19 @@
 
 namespace rove {
 
-// All that the file contains. Nothing and errno if it cannot be read.
+// Returns everything that the file contains. Returns nothing and sets errno if it cannot be read.
 std::optional<std::string> content_of(const std::string& file);
-// The first line of the file, without its end; "" if it cannot be read.
+// Returns the first line of the file without its line end, or "" if the file cannot be read.
 std::string first_line_of(const std::string& file);
-// The names of what is in the folder, but for "." and ".."; none if it cannot be read.
+// Returns the names of the entries of the folder except "." and "..", or no names if it cannot be read.
 std::vector<std::string> names_in(const std::string& folder);
-// Where the symbolic link leads; "" if it is none.
+// Returns the target of the symbolic link, or "" if it is not a symbolic link.
 std::string target_of(const std::string& link);
 bool is_directory(const std::string& path);
 
-// Makes the folder and those above it, as far as they are not there.
+// Makes the folder and its parents where they do not exist.
 void make_folders(const std::string& folder);
-// Removes the file, or the folder and all that is in it. Symbolic links are not followed.
+// Removes the file, or the folder and everything in it. Symbolic links are not followed.
 void remove_all(const std::string& path);
 
 }  // namespace rove

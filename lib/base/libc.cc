@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of the C library that are one system call each. See libc.h.
+// The functions of the C library that are one system call each. See libc.h.
 #include "base/libc.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 #include "base/dpdk_files.h"
 
 extern "C" {
-// Names that only the C library has.
+// Functions that only the C library defines.
 ssize_t __read(int file, void* to, size_t bytes);
 [[noreturn]] void __chk_fail(void);
 }
@@ -32,7 +32,7 @@ namespace rove::libc {
 
 namespace {
 
-constexpr size_t kSignalSetBytes = 8;  // of the kernel
+constexpr size_t kSignalSetBytes = 8;  // the size in the kernel
 
 template <class T>
 long word(T value) {
@@ -42,7 +42,7 @@ long word(T value) {
         return static_cast<long>(value);
 }
 
-// Makes the system call `number`; -1 and errno if it fails.
+// Makes the system call `number`. Returns -1 and sets errno if it fails.
 long make(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
     register long r10 asm("r10") = d;
     register long r8 asm("r8") = e;
@@ -65,15 +65,15 @@ long call(long number, Arguments... arguments) {
     return make(number, word(arguments)...);
 }
 
-// Makes the system call `number`, whose result is a new descriptor. `flags` of the caller may lack `close_on_exec`,
-// which is among the arguments: then the file is DPDK's.
+// Makes the system call `number`, which returns a new descriptor. The arguments include `close_on_exec`. If the
+// caller's `flags` lack it, the file is DPDK's and is recorded.
 template <class... Arguments>
 int make_file(int flags, int close_on_exec, long number, Arguments... arguments) {
     const int file = static_cast<int>(call(number, arguments...));
     return (flags & close_on_exec) != 0 ? file : record_file(file);
 }
 
-// Calls make(files, flags) for a pair of descriptors.
+// Calls make(files, flags) to get a pair of descriptors.
 template <class Make>
 int make_files(int* files, int flags, int close_on_exec, Make make) {
     const int result = make(files, flags | close_on_exec);
@@ -113,7 +113,7 @@ ssize_t blocking_read(int file, void* to, size_t bytes) {
 }
 
 int blocking_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask) {
-    static constinit decltype(&ppoll) libcs = nullptr;  // without a lock, which a forked child would find held
+    static constinit decltype(&ppoll) libcs = nullptr;  // no lock, which a forked child could find held
     auto* found = __atomic_load_n(&libcs, __ATOMIC_RELAXED);
     if (found == nullptr) {
         found = reinterpret_cast<decltype(&ppoll)>(find("ppoll"));
@@ -122,8 +122,9 @@ int blocking_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const s
     return found(files, count, timeout, mask);
 }
 
-// The kernel reads the set of signals before it finds that there is no such way to use it, so nothing happens. A set is
-// one word, and words that are aligned lie on one page. Word 0 would be no set.
+// Asks the kernel to change the signal mask in a way that does not exist. The kernel reads the signal set first and
+// fails with EFAULT if it cannot; otherwise it rejects the operation, so nothing changes. A signal set is one word, and
+// an aligned word lies on one page. The address 0 is excluded because it means that there is no set.
 bool can_read(const void* at, size_t bytes) {
     constexpr uintptr_t kPage = 4096, kWord = 8;
     static_assert(kWord == kSignalSetBytes);
@@ -144,12 +145,12 @@ using namespace rove::libc;
 #pragma GCC visibility push(hidden)
 extern "C" {
 
-// The function that stands in the place of `name`, and is the system call `number` with the same arguments.
+// Defines the replacement of `name`: the system call `number` with the same arguments.
 #define ROVE_SYSTEM_CALL(result, name, number, parameters, ...)   \
     result name parameters {                                      \
         return (result)(call(number __VA_OPT__(, ) __VA_ARGS__)); \
     }
-// The forms that _FORTIFY_SOURCE gives to calls that fill a buffer. The buffer's size comes last.
+// Defines the variants that _FORTIFY_SOURCE uses for calls that fill a buffer. The size of the buffer comes last.
 #define ROVE_CHECKED_CALL(result, name, number, parameters, bytes, room, ...) \
     result name parameters {                                                  \
         if ((bytes) > (room)) __chk_fail();                                   \
@@ -193,7 +194,7 @@ int __wrap_memfd_create(const char* name, unsigned flags) {
     return make_file((int)flags, MFD_CLOEXEC, SYS_memfd_create, name, flags | MFD_CLOEXEC);
 }
 
-// The argument is a number or a pointer, and passed on as a pointer is.
+// The argument is a number or a pointer. It is passed on as a pointer, which has the same representation.
 #define ROVE_FCNTL(name)                                   \
     int name(int file, int command, ...) {                 \
         va_list rest;                                      \
@@ -207,7 +208,7 @@ ROVE_FCNTL(__wrap_fcntl64)
 
 // --- paths
 
-// A mode stands behind the flags only if a file may be made.
+// There is a mode after the flags only if the call may create a file.
 #define ROVE_MODE                                                                  \
     va_list rest;                                                                  \
     va_start(rest, flags);                                                         \
@@ -327,7 +328,7 @@ ROVE_SYSTEM_CALL(ssize_t, __wrap_recv, SYS_recvfrom, (int file, void* to, size_t
 ROVE_SYSTEM_CALL(ssize_t, __wrap_recvfrom, SYS_recvfrom,
                  (int file, void* to, size_t bytes, int flags, sockaddr* from, socklen_t* size), file, to, bytes, flags,
                  from, size)
-// A message may bring descriptors.
+// Receives a message, which may carry descriptors.
 ssize_t __wrap_recvmsg(int file, msghdr* message, int flags) {
     const ssize_t bytes = call(SYS_recvmsg, file, message, flags | MSG_CMSG_CLOEXEC);
     if (bytes < 0 || (flags & MSG_CMSG_CLOEXEC) != 0) return bytes;
@@ -347,7 +348,7 @@ ROVE_SYSTEM_CALL(int, __wrap_recvmmsg, SYS_recvmmsg,
 
 // --- waiting
 ROVE_SYSTEM_CALL(int, __wrap_poll, SYS_poll, (pollfd * files, nfds_t count, int ms), files, count, ms)
-// The kernel writes to its timeout what is left of it.
+// Copies the timeout, because the kernel writes the remaining time into it.
 int __wrap_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask) {
     timespec left{};
     if (timeout != nullptr) left = *timeout;
@@ -437,7 +438,7 @@ int __wrap___ppoll_chk(pollfd* files, nfds_t count, const timespec* timeout, con
     return __wrap_ppoll(files, count, timeout, mask);
 }
 
-// --- any
+// --- any system call
 long __wrap_syscall(long number, ...) {
     va_list rest;
     va_start(rest, number);

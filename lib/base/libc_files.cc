@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of the C library that are more than a system call: its own functions, found in libc.so.6 itself. Some are
-// cancellation points there, so a thread is not cancelled while it is in one. See libc.h.
+// The functions of the C library that are more than one system call. They call libc's own functions, which are looked
+// up in libc.so.6 itself. Some of those are cancellation points, so a thread cannot be cancelled while it is in one.
+// See libc.h.
 #undef _FORTIFY_SOURCE
 #include <dirent.h>
 #include <elf.h>
@@ -29,7 +30,7 @@ namespace rove::libc {
 
 namespace {
 
-// The tables of libc.so.6 by which the dynamic loader finds its symbols.
+// The tables in libc.so.6 that the dynamic loader uses to find its symbols.
 struct Symbols {
     uintptr_t base = 0;
     const ElfW(Sym) * symbols = nullptr;
@@ -45,7 +46,7 @@ int read_tables(dl_phdr_info* library, size_t, void* into) {
     tables.base = library->dlpi_addr;
     for (int i = 0; i < library->dlpi_phnum; ++i) {
         if (library->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
-        // The loader has made addresses of these offsets.
+        // The loader has replaced the offsets in this table by addresses.
         const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(tables.base + library->dlpi_phdr[i].p_vaddr);
         for (; entry->d_tag != DT_NULL; ++entry) {
             const auto* const table = reinterpret_cast<const void*>(entry->d_un.d_ptr);
@@ -65,7 +66,7 @@ uint32_t hash_of(const char* name) {
 }
 
 void* look_up(const Symbols& in, const char* name) {
-    constexpr ElfW(Half) kHidden = 0x8000;  // not the default version of the symbol
+    constexpr ElfW(Half) kHidden = 0x8000;  // set if this is not the default version of the symbol
     if (in.hash == nullptr || in.symbols == nullptr || in.names == nullptr || in.versions == nullptr) return nullptr;
     const uint32_t buckets = in.hash[0], first = in.hash[1], words = in.hash[2];
     const uint32_t* const bucket = in.hash + 4 + words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
@@ -79,11 +80,11 @@ void* look_up(const Symbols& in, const char* name) {
         if ((found | 1) == (hash | 1) && (in.versions[at] & kHidden) == 0 && symbol.st_shndx != SHN_UNDEF &&
             strcmp(in.names + symbol.st_name, name) == 0)
             return reinterpret_cast<void*>(in.base + symbol.st_value);
-        if ((found & 1) != 0) return nullptr;  // the last of its bucket
+        if ((found & 1) != 0) return nullptr;  // end of the bucket
     }
 }
 
-// libc's own `Declared`, found by `name` when it is first asked for.
+// Returns libc's own `Declared`, which is looked up by `name` on the first call.
 template <auto* Declared>
 decltype(Declared) own(const char* name) {
     static constinit decltype(Declared) function = nullptr;
@@ -101,7 +102,7 @@ void* find(const char* name) {
     Symbols tables;
     dl_iterate_phdr(read_tables, &tables);
     void* const found = look_up(tables, name);
-    if (found == nullptr) abort();  // another C library than the one that this was built for
+    if (found == nullptr) abort();  // not the C library that this was built for
     return found;
 }
 
@@ -120,7 +121,7 @@ extern "C" {
     }
 
 // --- streams
-// Asks for close-on-exec by 'e', whether the caller did or not.
+// Adds 'e' (close-on-exec) to the mode, even if the caller's mode has it already.
 FILE* __wrap_fopen64(const char* path, const char* mode) {
     const NoCancellation guard;
     char with_e[16] = "";
@@ -219,7 +220,7 @@ int __wrap_mkstemp64(char* path) {
 }
 ROVE_OWN_CALL(int, __wrap_lockf64, lockf64, (int file, int command, off64_t bytes), (file, command, bytes))
 
-// --- what libc reads files or asks sockets for
+// --- calls for which libc reads files or asks sockets
 ROVE_OWN_CALL(int, __wrap_getifaddrs, getifaddrs, (ifaddrs * *list), (list))
 ROVE_OWN_CALL(struct if_nameindex*, __wrap_if_nameindex, if_nameindex, (void), ())
 ROVE_OWN_CALL(char*, __wrap_if_indextoname, if_indextoname, (unsigned index, char* name), (index, name))

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The definition of a function of the C library behind ours, for those of them that are hooked here.
+// Finds the C library's definition of a function that rove hooks.
 #pragma once
 
 #include <dlfcn.h>
 
 namespace rove {
 
-// Kept in a plain pointer, without a lock: threads that are first at the same time find the same. Hooks may be called
-// before the constructors of this library, by those of others.
+// Keeps the result in a plain pointer without a lock: threads that call it for the first time at once find the same
+// address. Hooks may be called before the constructors of this library, by those of other libraries.
 template <auto* Declaration>
 struct NextSymbol {
     static inline constinit decltype(Declaration) function = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals are the business of the program's threads.
+// Leaves signals to the program's own threads.
 #pragma once
 
 #include <signal.h>
@@ -8,8 +8,8 @@
 
 namespace rove {
 
-// Threads that are started while it is there take none but SIGSEGV and SIGBUS, by which rove notices that memory of a
-// request is no more.
+// Blocks signals during its lifetime, so threads that are started meanwhile receive none except SIGSEGV and SIGBUS.
+// rove needs these two to notice that the memory of a request has been unmapped.
 class NoSignals {
   public:
     NoSignals() {

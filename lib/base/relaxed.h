@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A short name for the order of counts and marks that order nothing else.
+// A short name for the memory order of counters and flags that order nothing else.
 #pragma once
 
 #include <atomic>

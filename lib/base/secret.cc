@@ -41,7 +41,7 @@ Secret Secret::random() {
     ssize_t got;
     do got = getrandom(key.data(), sizeof key, 0);
     while (got < 0 && errno == EINTR);
-    if (got != sizeof key) {  // a sandbox that forbids the call
+    if (got != sizeof key) {  // for example in a sandbox that forbids the call
         std::random_device device;
         for (uint64_t& word : key) word = uint64_t{device()} << 32 | device();
     }
@@ -59,8 +59,8 @@ uint64_t Secret::hash(uint64_t word) const {
     return state.v0 ^ state.v1 ^ state.v2 ^ state.v3;
 }
 
-// A Feistel network over two halves of 12 bits. With so small halves four rounds could be told from a random
-// permutation after some hundred outputs, so there are ten, as NIST SP 800-38G's FF1 has.
+// A Feistel network over two halves of 12 bits. With halves this small, four rounds can be distinguished from a random
+// permutation after some hundred outputs. Therefore there are ten rounds, as in FF1 of NIST SP 800-38G.
 uint32_t Secret::permute24(uint32_t number) const {
     constexpr uint32_t kRounds = 10, kHalf = 0xFFF;
     uint32_t left = number >> 12 & kHalf, right = number & kHalf;

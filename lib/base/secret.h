@@ -7,17 +7,17 @@
 
 namespace rove {
 
-// A key of 128 bits, and functions that only who knows it can compute.
+// A key of 128 bits, with functions that can be computed only with the key.
 class Secret {
   public:
-    // Of the kernel's random numbers: another one in each process.
+    // Returns a key from the kernel's random number generator, so each process has a different one.
     static Secret random();
-    // Always the same for one `seed`, for tests and simulations.
+    // Returns the key that belongs to `seed`, always the same one, for tests and simulations.
     static Secret of(uint64_t seed) { return Secret({seed, ~seed}); }
 
-    // SipHash-2-4 of one word.
+    // Returns SipHash-2-4 of one word.
     uint64_t hash(uint64_t word) const;
-    // A permutation of the numbers of 24 bits.
+    // Maps a 24-bit number to another one; the mapping is a permutation.
     uint32_t permute24(uint32_t number) const;
 
   private:

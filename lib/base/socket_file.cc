@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See socket_file.h.
 #include "base/socket_file.h"
 
 #include <fcntl.h>
@@ -16,7 +15,7 @@ namespace rove {
 
 namespace {
 
-// Linux says ECONNREFUSED of a file that is no socket, too.
+// Returns true if no process listens at `path`. Linux also returns ECONNREFUSED for a file that is not a socket.
 bool is_refused(const std::string& path, int type) {
     sockaddr_un address{};
     if (path.size() >= sizeof(address.sun_path)) return false;
@@ -27,7 +26,8 @@ bool is_refused(const std::string& path, int type) {
            errno == ECONNREFUSED;
 }
 
-// The folder is opened first, so that a symbolic link on the way cannot lead elsewhere between a look and a removal.
+// Opens the folder first, so that a symbolic link in the path cannot lead to another folder between a check and a
+// removal.
 FileDescriptor folder_of(const std::string& file) {
     const std::string folder = file.find('/') == file.npos ? "." : file.substr(0, file.rfind('/') + 1);
     return FileDescriptor(open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The name of a Unix socket in the file system. A socket of ours that a killed process has left is removed, and nothing
-// else ever is: a configuration may name any file by mistake.
+// The file of a Unix socket. Only a socket of this user that a killed process left behind is removed, and nothing else,
+// because a configuration may name any file by mistake.
 #pragma once
 
 #include <sys/types.h>
@@ -12,13 +12,13 @@ namespace rove {
 
 class SocketFile {
   public:
-    // The file at `path` if it is a socket of this process's user, itself and not behind a symbolic link.
+    // Returns the file at `path` if it is a socket of this process's user. A symbolic link to a socket does not count.
     static std::optional<SocketFile> at(const std::string& path);
-    // Removes the socket of type `type` (SOCK_STREAM, ...) at `path` at which nobody listens any more. Returns false if
-    // something else is in its place, which is left as it is.
+    // Removes the socket of type `type` (SOCK_STREAM, ...) at `path` if no process listens on it any more. Returns
+    // false, and changes nothing, if `path` holds something other than a socket of this user.
     static bool clear(const std::string& path, int type);
 
-    // Removes it, unless another file has taken its place.
+    // Removes the file unless another file has replaced it.
     void remove() const;
 
   private:

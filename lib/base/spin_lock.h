@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lock for a few instructions, once per call: hardly ever contended, and one atomic exchange when it is not.
+// A lock for sections of a few instructions, taken once per call. It is rarely contended, and costs one atomic exchange
+// if it is not.
 #pragma once
 
 #include <sched.h>
@@ -11,7 +12,7 @@ namespace rove {
 class SpinLock {
   public:
     void lock() {
-        // Spins briefly, then yields: with fewer cores than threads the holder may not be running.
+        // Spins briefly and then yields: with fewer cores than threads, the holder may not be running.
         for (int attempt = 0; flag_.test_and_set(std::memory_order_acquire); ++attempt) {
             if (attempt < 64) {
                 __builtin_ia32_pause();

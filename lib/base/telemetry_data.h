@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DPDK's telemetry data, by the names that it has since 23.03.
+// DPDK's telemetry functions under the names that they have since 23.03.
 #pragma once
 
 #include <rte_telemetry.h>

@@ -9,12 +9,12 @@
 
 namespace rove {
 
-// What errno says, as strerror() has it.
+// Returns the message of an errno value, as strerror() does.
 inline std::string reason_of(int error) {
     return std::generic_category().message(error);
 }
 
-// What somebody else has written, without what a terminal would obey.
+// Returns text from outside with its unprintable characters replaced, so that a terminal does not interpret them.
 inline std::string printable(std::string text) {
     std::replace_if(
         text.begin(), text.end(), [](unsigned char c) { return std::isprint(c) == 0; }, '?');
