@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parsing, printing and deriving addresses.
 #include "link/address.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What frames of ARP, ICMP, ND, IGMP and MLD have in common: numbers, checksums (RFC 1071), and where an address
-// stands. Units: bytes.
+// Constants and helpers shared by ARP, ICMP, ND, IGMP and MLD: protocol numbers, checksums (RFC 1071) and access to
+// addresses in frames. Units: bytes.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,13 @@ inline uint32_t sum_words(const uint8_t* bytes, size_t count, uint32_t sum = 0) 
     return sum;
 }
 
-// What is right sums up to 0xFFFF.
+// Folds a sum to 16 bits. The sum over a message with a correct checksum gives 0xFFFF.
 inline uint16_t fold(uint32_t sum) {
     while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
     return static_cast<uint16_t>(sum);
 }
 
-// Of the ICMPv6 message at `message` in the packet `ip`: pseudo header and message.
+// Returns the folded sum of the ICMPv6 message at `message` in the packet `ip`, including the pseudo header.
 inline uint16_t sum_icmpv6(const uint8_t* ip, const uint8_t* message, size_t message_bytes) {
     const uint32_t pseudo = sum_words(ip + 8, 32, static_cast<uint32_t>(message_bytes) + kProtocolIcmpv6);
     return fold(sum_words(message, message_bytes, pseudo));
@@ -57,7 +57,7 @@ inline wire::MacAddress mac_at(const uint8_t* bytes) {
     return mac;
 }
 
-// Writes Ethernet header, and VLAN tag if there is a VID. Returns where the next header goes.
+// Writes the Ethernet header, and the VLAN tag if there is a VID. Returns the position of the next header.
 inline uint8_t* put_ethernet(uint8_t* out, const wire::MacAddress& dst, const wire::MacAddress& src,
                              const std::optional<uint16_t>& vlan, uint16_t ether_type) {
     std::copy_n(dst.data(), 6, out);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// When groups are reported.
 #include "link/membership.h"
 
 #include <algorithm>
@@ -14,7 +13,8 @@ size_t family_of(const wire::Gid& group) {
     return wire::is_ipv4_mapped(group) ? 0 : 1;
 }
 
-// Who sends the answer looks again only after its round, which is short against this part of the time that is left.
+// Leaves a margin of one sixteenth, because the answer is sent only after the next round, which is short compared with
+// this margin.
 constexpr uint64_t without_margin(uint64_t ns) {
     return ns - ns / 16;
 }
@@ -72,7 +72,7 @@ bool Memberships::take(std::span<const uint8_t> frame, uint64_t now_ns) {
     if (query->older) family.older_until_ns = now_ns + kOlderRouterNs;
     const uint64_t within_ns = without_margin(query->max_response_ns);
     if (!query->group) {
-        // Of the older version each group has its own time; else all go together.
+        // With an older version each group is answered at a time of its own, otherwise all groups together.
         const bool older = now_ns < family.older_until_ns;
         family.all_within_ns = older ? within_ns : 0;
         const uint64_t at_ns = now_ns + (older ? 0 : random_within(within_ns));
@@ -89,7 +89,7 @@ bool Memberships::take(std::span<const uint8_t> frame, uint64_t now_ns) {
     return true;
 }
 
-// A query for all groups of the family is due.
+// Schedules the answers to a query for all groups of the family, which is due.
 void Memberships::begin_answers(size_t family, uint64_t now_ns) {
     Family& asked = families_[family];
     asked.all_ns = kNever;
@@ -99,12 +99,12 @@ void Memberships::begin_answers(size_t family, uint64_t now_ns) {
             group.answer_ns = std::min(group.answer_ns, now_ns + random_within(asked.all_within_ns));
 }
 
-// What is due of a group. `at` goes on to the next.
+// Returns the record to report for the group at `at` and moves `at` to the next group.
 MembershipRecord Memberships::take_record(Groups::iterator& at, uint64_t now_ns) {
     Group& group = at->second;
     MembershipRecord record{at->first, Membership::kIsMember};
     group.answered_ns = now_ns;
-    group.answer_ns = kNever;  // a change answers too
+    group.answer_ns = kNever;  // the report of a change is an answer too
     if (group.change_ns <= now_ns) {
         record.says = group.members != 0 ? Membership::kJoins : Membership::kLeaves;
         --group.changes_left;

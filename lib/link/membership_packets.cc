@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of IGMP and MLD.
 #include "link/membership_packets.h"
 
 #include <algorithm>
@@ -19,10 +18,11 @@ constexpr size_t kIgmpRecordBytes = 8, kMldRecordBytes = 20;
 constexpr uint8_t kIgmpQuery = 0x11, kIgmpv2Report = 0x16, kIgmpv2Leave = 0x17, kIgmpv3Report = 0x22;
 constexpr uint8_t kMldQuery = 130, kMldv1Report = 131, kMldv1Done = 132, kMldv2Report = 143;
 constexpr uint8_t kIpv4RouterAlert[4] = {0x94, 4, 0, 0};
-constexpr uint8_t kHopByHopRouterAlert[kHopByHopBytes] = {kProtocolIcmpv6, 0, 5, 2, 0, 0, 1, 0};  // option, then PadN
-constexpr uint8_t kTosInternetControl = 0xC0;                                                     // RFC 3376 4
+constexpr uint8_t kHopByHopRouterAlert[kHopByHopBytes] = {
+    kProtocolIcmpv6, 0, 5, 2, 0, 0, 1, 0};     // the option, then PadN
+constexpr uint8_t kTosInternetControl = 0xC0;  // RFC 3376 4
 constexpr uint64_t kTenthNs = 100'000'000, kMillisecondNs = 1'000'000;
-constexpr uint64_t kIgmpv1ResponseNs = 10'000'000'000;  // RFC 3376 7.2.1: its queries do not say
+constexpr uint64_t kIgmpv1ResponseNs = 10'000'000'000;  // RFC 3376 7.2.1: its queries state no time
 
 const wire::Gid kAllSystems{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 224, 0, 0, 1};
 const wire::Gid kAllRouters{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 224, 0, 0, 2};
@@ -31,8 +31,8 @@ const wire::Gid kAllNodes6{0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
 const wire::Gid kAllRouters6{0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2};
 const wire::Gid kMldv2Routers{0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x16};
 
-// A response code with a mantissa of `bits` bits beside a hidden one, and three of exponent (RFC 3376 4.1.1, RFC 3810
-// 5.1.3).
+// Decodes a response code with a mantissa of `bits` bits plus a hidden one, and three bits of exponent (RFC 3376 4.1.1,
+// RFC 3810 5.1.3).
 uint64_t decode(uint32_t code, unsigned bits) {
     if (code < 1u << (bits + 3)) return code;
     return uint64_t{(code & ((1u << bits) - 1)) | 1u << bits} << ((code >> bits & 7) + 3);
@@ -42,7 +42,7 @@ std::optional<MembershipQuery> parse_igmp(std::span<const uint8_t> ip) {
     if (ip.size() < kIpv4Bytes || ip[0] >> 4 != 4 || ip[9] != kProtocolIgmp) return {};
     const size_t header = (ip[0] & 0xF) * size_t{4}, total = load_be16(&ip[2]);
     if (header < kIpv4Bytes || total > ip.size() || total < header + kIgmpBytes) return {};
-    if ((load_be16(&ip[6]) & 0x3FFF) != 0 || ip[8] != 1) return {};  // no fragment, and from this link
+    if ((load_be16(&ip[6]) & 0x3FFF) != 0 || ip[8] != 1) return {};  // not a fragment, and sent on this link
     if (fold(sum_words(ip.data(), header)) != 0xFFFF) return {};
     const auto igmp = ip.subspan(header, total - header);
     if (igmp[0] != kIgmpQuery || fold(sum_words(igmp.data(), igmp.size())) != 0xFFFF) return {};
@@ -64,7 +64,7 @@ std::optional<MembershipQuery> parse_mld(std::span<const uint8_t> ip) {
     if (ip.size() < kLeast || ip[0] >> 4 != 6 || ip[6] != kHopByHop || ip[7] != 1) return {};
     const size_t bytes = load_be16(&ip[4]);
     if (bytes > ip.size() - kIpv6Bytes || bytes < kHopByHopBytes + kMldBytes) return {};
-    // RFC 3810 6.2: what has no link-local source or no Router Alert is ignored. Queriers write no options but that.
+    // RFC 3810 6.2: ignore queries without a link-local source or a Router Alert. Queriers write no other options.
     const uint8_t* const options = &ip[kIpv6Bytes];
     if (!is_link_local(gid_at(&ip[8])) || options[0] != kProtocolIcmpv6 || options[1] != 0) return {};
     const bool alert = (options[2] == 5 && options[3] == 2) || (options[2] == 1 && options[3] == 0 && options[4] == 5);
@@ -84,7 +84,7 @@ std::optional<MembershipQuery> parse_mld(std::span<const uint8_t> ip) {
     return query;
 }
 
-// Headers below IGMP, for a message of `bytes`. Returns where it goes.
+// Writes the headers below IGMP for a message of `bytes`. Returns the position of the message.
 uint8_t* put_ipv4(uint8_t* out, const ProxyAddress& from, const wire::Gid& to, size_t bytes) {
     uint8_t* ip = put_ethernet(out, multicast_mac(to), from.mac, from.vlan, kEtherTypeIpv4);
     constexpr size_t kHeader = kIpv4Bytes + sizeof kIpv4RouterAlert;
@@ -101,7 +101,7 @@ uint8_t* put_ipv4(uint8_t* out, const ProxyAddress& from, const wire::Gid& to, s
     return ip + kHeader;
 }
 
-// Headers below MLD.
+// Writes the headers below MLD. Returns the position of the message.
 uint8_t* put_ipv6(uint8_t* out, const ProxyAddress& from, const wire::Gid& to, size_t bytes) {
     uint8_t* ip = put_ethernet(out, multicast_mac(to), from.mac, from.vlan, kEtherTypeIpv6);
     std::memset(ip, 0, kIpv6Bytes + kHopByHopBytes + bytes);
@@ -115,8 +115,8 @@ uint8_t* put_ipv6(uint8_t* out, const ProxyAddress& from, const wire::Gid& to, s
     return ip + kIpv6Bytes + kHopByHopBytes;
 }
 
-// A report of the newer version of either protocol, up to its checksum: records without sources (RFC 3376 4.2, RFC 3810
-// 5.2). They differ only in the bytes of a group's address, which ends its record.
+// Writes a report of the newer version of either protocol except its checksum: records without sources (RFC 3376 4.2,
+// RFC 3810 5.2). The two differ only in the length of a group's address, which ends its record.
 void put_records(uint8_t* report, uint8_t type, std::span<const MembershipRecord> records, size_t record_bytes) {
     report[0] = type;
     store_be16(report + 6, static_cast<uint16_t>(records.size()));

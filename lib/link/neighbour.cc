@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The neighbour table and its answers.
 #include "link/neighbour.h"
 
 #include <algorithm>
@@ -115,8 +114,8 @@ std::shared_ptr<const transport::NextHop> Neighbours::use(const wire::Gid& neigh
     return known.next_hop;
 }
 
-// Of those that we speak for and of its family, the one whose address has most in common with it: of its subnet, if one
-// is. In their order that is one of the two between which it would stand.
+// Returns the host that we answer for that shares the longest prefix with `neighbour`, and so is in its subnet if one
+// is. Hosts of the other family do not count. Because the set is ordered, it is next to the position of `neighbour`.
 const wire::Gid* Neighbours::nearest_host(const wire::Gid& neighbour) const {
     const auto common = [&](const wire::Gid& address) {
         return std::mismatch(address.begin(), address.end(), neighbour.begin()).first - address.begin();
@@ -132,7 +131,7 @@ const wire::Gid* Neighbours::nearest_host(const wire::Gid& neighbour) const {
 
 size_t Neighbours::question_for(const wire::Gid& neighbour, const std::optional<wire::MacAddress>& known,
                                 uint8_t* out) const {
-    // The question comes from our address on the neighbour's subnet, or from any of its family.
+    // Ask from our address in the neighbour's subnet, or else from any address of its family.
     const Subnet* from = subnet_of(neighbour);
     for (const Subnet& own : own_)
         if (from == nullptr && wire::is_ipv4_mapped(own.address) == wire::is_ipv4_mapped(neighbour)) from = &own;
@@ -145,8 +144,7 @@ size_t Neighbours::ask(const wire::Gid& neighbour, uint8_t* out, uint64_t now_ns
     const std::lock_guard lock(mutex_);
     auto entry = table_.find(neighbour);
     if (entry == table_.end()) {
-        // Our own question goes before what strangers made us remember: what would be forgotten next, if nobody uses
-        // it.
+        // If the table is full, our own question replaces the unused entry that would be removed next.
         if (table_.size() >= kMaxEntries) {
             const auto victim = std::find_if(schedule_.begin(), schedule_.end(), [this](const auto& due) {
                 return !table_.find(due.second)->second.is_used();
@@ -180,7 +178,8 @@ size_t Neighbours::next_question(uint8_t* out, uint64_t now_ns) {
     while (!schedule_.empty() && schedule_.begin()->first <= now_ns) {
         const auto entry = table_.find(schedule_.begin()->second);
         Known& known = entry->second;
-        if (known.next_hop != nullptr && !known.is_used()) {  // the last path has ended: the next may come soon
+        if (known.next_hop != nullptr &&
+            !known.is_used()) {  // the last path has ended, but another one may follow soon
             known.next_hop.reset();
             schedule(entry, now_ns + kForgetNs);
             continue;
@@ -223,15 +222,15 @@ void Neighbours::learn(const wire::Gid& address, const wire::MacAddress& mac, bo
     if (answer || resolved) {
         known.confirmed_ns = now_ns;
         known.questions = 0;
-        // Spread, so that neighbours that were met together are not asked together: RFC 4861 6.3.4.
+        // The interval is random, so that neighbours found together are not probed together: RFC 4861 6.3.4.
         const uint64_t next_ns = kReachableNs / 2 + random_() % kReachableNs;
         schedule(entry, now_ns + (known.next_hop != nullptr ? next_ns : kForgetNs));
-    } else if (changed) {  // so it is said; packets follow at once, and it is asked soon
+    } else if (changed) {  // an unverified claim: packets use it at once, and it is probed soon
         known.confirmed_ns = 0;
         if (was_silent) known.questions = 0;
         if (known.questions == 0) schedule_before(entry, now_ns + kDelayNs);
     } else if (was_silent && known.next_hop != nullptr && now_ns - known.asked_ns >= kAgainNs) {
-        schedule_before(entry, now_ns);  // it speaks: perhaps it answers too
+        schedule_before(entry, now_ns);  // it sends again, so it may answer too
     }
     learnt_.notify_all();
 }
@@ -266,8 +265,8 @@ size_t Neighbours::handle(std::span<uint8_t> room, size_t frame_bytes, uint64_t 
                 const auto entry = table_.find(frame.target);
                 const bool known = entry != table_.end();
                 count(known ? NeighbourCounter::kAdvertisesTaken : NeighbourCounter::kAdvertisesUnsolicited);
-                // To us alone, and we have asked. Answers bear nothing of the question, so this is all that can be
-                // told.
+                // It is an answer if it is addressed to us alone and we have asked. Replies contain nothing of the
+                // question, so nothing more can be verified.
                 const bool answer =
                     known && frame.frame_dst == mac_ && entry->second.asked_ns > entry->second.confirmed_ns;
                 learn(frame.target, *frame.mac, false, answer, now_ns);

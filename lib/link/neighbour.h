@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is where on a device's link: the table of neighbours, and what is answered to ARP, ND and echo requests.
-// Units: nanoseconds, bytes.
+// The neighbours on a device's link: the neighbour table, and the replies to ARP, ND and echo requests. Units:
+// nanoseconds, bytes.
 //
 // DESIGN NOTES
-// 1. A table under a mutex: it is asked when a path is resolved and written when a discovery frame arrives, never for a
-//    RoCE packet. What senders read is an entry's NextHop, which holds the MAC and is changed in place: no path has to
-//    be found and renewed, and a neighbour that alternates between MACs stops nobody.
-// 2. What strangers may do: a request to us makes an entry for its sender if it is on our link and there is room, and
-//    the entry is forgotten after kForgetNs if no path uses it. An answer only fills an entry that is being resolved,
-//    or renews one that is known. No stranger removes an entry, or makes us send more than a frame for one of his.
-// 3. Neighbours that paths use are probed as RFC 4861 7.3 says, roughly: every kReachableNs, or at once when an answer
-//    to requests is overdue (suspect()), or soon after one was said to have moved; first at the MAC that is known, then
-//    by asking all. Otherwise than there, packets go on to the old MAC meanwhile, the questions follow each other in
-//    milliseconds, since a connection waits, and who is silent is asked again each minute, or when he is suspected.
-// 4. Nothing is sent from here: whoever drives looks at due_ns() and takes questions by next_question().
+// 1. The table is protected by a mutex. It is used when a path is resolved or a discovery frame arrives, never for a
+//    RoCE packet. Senders read only an entry's NextHop, which holds the MAC and is changed in place. A new MAC
+//    therefore needs no search for the paths that use it, and a neighbour that alternates between MACs blocks no other
+//    thread.
+// 2. Frames from unknown hosts have limited effects. A request to us adds an entry for its sender if the sender is on
+//    our link and there is room, and the entry is removed after kForgetNs if no path uses it. A reply only fills an
+//    entry that is being resolved or refreshes a known one. No such frame removes an entry, or makes us send more than
+//    one frame in return.
+// 3. Neighbours that paths use are probed roughly as in RFC 4861 7.3: every kReachableNs, at once when responses to
+//    RDMA requests are overdue (suspect()), and soon after a frame announced another MAC. The first question goes to
+//    the known MAC, the later ones to all hosts. Unlike in the RFC, packets continue to go to the old MAC meanwhile,
+//    and the questions are milliseconds apart, because a connection waits for the answer. A silent neighbour is asked
+//    again each minute, or when it is suspected.
+// 4. This class sends nothing. The caller reads due_ns() and gets the questions from next_question().
 #pragma once
 
 #include <array>
@@ -37,89 +40,90 @@
 
 namespace rove::datapath {
 
-// A neighbour that the configuration names.
+// A neighbour that the configuration defines.
 struct NeighbourConfig {
     wire::Gid address{};
     wire::MacAddress mac{};
 };
 
-// When a value is added, name it in to_string() too.
+// A value that is added must be added to to_string() too.
 enum class NeighbourCounter : uint8_t {
     kSolicitsAnswered,
     kEchosAnswered,
     kAdvertisesTaken,
-    kAdvertisesUnsolicited,  // ignored: nobody asked and nobody by that address is known
-    kMoved,                  // a known neighbour came with another MAC
-    kProbes,                 // questions to neighbours that are known
-    kSilent,                 // neighbours that have not answered kQuestions of them
-    kForgotten,              // entries that nobody used
-    kConflicts,              // somebody else claims one of our addresses
-    kTableFull,              // a sender was not remembered
+    kAdvertisesUnsolicited,  // ignored replies: no question was asked, and the address is not in the table
+    kMoved,                  // known neighbours that announced another MAC
+    kProbes,                 // questions to known neighbours
+    kSilent,                 // neighbours that did not answer kQuestions questions
+    kForgotten,              // removed entries that no path used
+    kConflicts,              // frames from other hosts that claim one of our addresses
+    kTableFull,              // senders that were not added to the table
     kMalformed,
-    kIgnored,  // not for us, or nothing that we speak
+    kIgnored,  // frames for others, or of other protocols
     kCount,
 };
 const char* to_string(NeighbourCounter counter);
 
 class Neighbours {
   public:
-    // Of entries that strangers add; our own questions find room beyond. About 800 KiB; a subnet of a /20 all talking
-    // to us.
+    // The limit for entries that other hosts cause; our own questions get room beyond it. It allows about 800 KiB,
+    // enough for all hosts of a /20 subnet to talk to us.
     static constexpr size_t kMaxEntries = 4096;
     static constexpr uint64_t kNever = UINT64_MAX;
     static constexpr uint64_t kReachableNs = 30'000'000'000;  // RFC 4861 10: REACHABLE_TIME
     static constexpr uint64_t kDelayNs = 5'000'000'000;       // RFC 4861 10: DELAY_FIRST_PROBE_TIME
-    static constexpr uint64_t kForgetNs = 60'000'000'000;     // as Linux's gc_stale_time
-    static constexpr uint64_t kConfirmedNs = 100'000'000;     // so long after an answer nobody is suspected
-    // of the first question; a host answers within a millisecond
+    static constexpr uint64_t kForgetNs = 60'000'000'000;     // gc_stale_time of Linux
+    static constexpr uint64_t kConfirmedNs = 100'000'000;  // the time after an answer in which suspect() has no effect
+    // The wait after the first question; a host answers within a millisecond.
     static constexpr uint64_t kUnicastWaitNs = 5'000'000;
-    // of the second, each doubled; at most
+    // The wait after the second question, which then doubles, and its upper limit.
     static constexpr uint64_t kFirstWaitNs = 20'000'000, kLastWaitNs = 1'000'000'000;
-    static constexpr uint8_t kQuestions = 8;               // without an answer: it is silent. 2.3 s
-    static constexpr uint64_t kSilentNs = 60'000'000'000;  // until the next
-    static constexpr uint64_t kAgainNs = 1'000'000'000;    // ... if it is suspected, or speaks
+    static constexpr uint8_t kQuestions = 8;  // unanswered questions until a neighbour counts as silent: 2.3 s
+    static constexpr uint64_t kSilentNs = 60'000'000'000;  // the time until a silent neighbour is asked again
+    static constexpr uint64_t kAgainNs = 1'000'000'000;    // the same if it is suspected or sends something
 
     Neighbours(const wire::MacAddress& mac, std::optional<uint16_t> vlan, std::vector<Subnet> own,
                std::optional<wire::Gid> gateway_ipv4, std::optional<wire::Gid> gateway_ipv6);
     void add_static(const wire::Gid& address, const wire::MacAddress& mac);
 
-    // Hosts that the link reaches through us, from now on: we answer for their addresses too (proxy ARP and ND, RFC
-    // 1027 and RFC 4389), and ask in the name of one of them where we have no address of a family.
+    // Sets the hosts that the link reaches through us. From now on we answer for their addresses too (proxy ARP and ND,
+    // RFC 1027 and RFC 4389), and ask in the name of one of them if we have no address of a family.
     void set_proxied(std::set<wire::Gid> hosts);
 
     bool owns(const wire::Gid& address) const;
-    const std::vector<Subnet>& own() const { return own_; }  // as RdmaInterface::gids()
+    const std::vector<Subnet>& own() const { return own_; }  // the same addresses as in RdmaInterface::gids()
     bool has_gateway(bool ipv4) const { return (ipv4 ? gateway_ipv4_ : gateway_ipv6_).has_value(); }
-    // Whom to ask for the MAC of a frame to `address`: itself on our link, else the gateway. Without one, itself.
+    // Returns the address to resolve for frames to `address`: itself if it is on our link or there is no gateway, else
+    // the gateway.
     wire::Gid next_hop(const wire::Gid& address) const;
     std::optional<wire::MacAddress> lookup(const wire::Gid& neighbour);
-    // For a path to `neighbour`. Null: where it is is not known, or it has been silent for long.
+    // Returns the next hop for a path to `neighbour`, or null if its MAC is unknown or it has been silent for long.
     std::shared_ptr<const transport::NextHop> use(const wire::Gid& neighbour, uint64_t now_ns);
-    // Makes an entry to be resolved and writes the question to `out` (kMaxDiscoveryBytes). Returns its bytes.
+    // Adds an entry to be resolved and writes the question to `out` (kMaxDiscoveryBytes). Returns its bytes.
     size_t ask(const wire::Gid& neighbour, uint8_t* out, uint64_t now_ns);
-    // Waits until use() will find the neighbour, at most `timeout_ms`. False: it will not.
+    // Waits until use() will find the neighbour, for at most `timeout_ms`. Returns false if it will not.
     bool wait(const wire::Gid& neighbour, int timeout_ms);
-    // Requests to `neighbour`, or to whom it routes to, are not answered.
+    // Reports that requests to `neighbour`, or to hosts behind it, are not answered.
     void suspect(const wire::Gid& neighbour, uint64_t now_ns);
 
-    // When next_question() has something to do; kNever: not without any of the others. Relaxed: who comes late comes
-    // again.
+    // Returns the time at which next_question() has something to do, or kNever if there is nothing until another
+    // function is called. A relaxed load suffices: a caller that reads an old value sees the new one in its next round.
     uint64_t due_ns() const { return due_ns_.load(std::memory_order_relaxed); }
-    // Writes a question that is due to `out` (kMaxDiscoveryBytes). Returns its bytes, 0: none is.
+    // Writes a question that is due to `out` (kMaxDiscoveryBytes). Returns its bytes, or 0 if none is due.
     size_t next_question(uint8_t* out, uint64_t now_ns);
 
-    // Looks at a frame that is not RoCE. An answer, if one is due, replaces the frame in place: `room` has the frame at
-    // its start and at least kMaxDiscoveryBytes. Returns the bytes to send, 0 for none.
+    // Handles a frame that is not RoCE. If it has to be answered, the answer replaces it: `room` starts with the frame
+    // and has at least kMaxDiscoveryBytes. Returns the bytes to send, or 0 for no answer.
     size_t handle(std::span<uint8_t> room, size_t frame_bytes, uint64_t now_ns);
 
-    // Whom we announce ourselves as when the link comes up.
+    // Returns the addresses to announce when the link comes up.
     std::vector<ProxyAddress> speakers() const;
 
     struct Entry {
-        std::optional<wire::MacAddress> mac;  // none: being resolved
+        std::optional<wire::MacAddress> mac;  // no value while it is being resolved
         bool fixed = false;
-        bool used = false;    // by paths
-        bool silent = false;  // it has answered none of kQuestions
+        bool used = false;    // by a path
+        bool silent = false;  // it did not answer kQuestions questions
     };
     std::map<wire::Gid, Entry> entries() const;
     std::array<uint64_t, static_cast<size_t>(NeighbourCounter::kCount)> counters() const;
@@ -131,16 +135,17 @@ class Neighbours {
     struct Known {
         std::optional<wire::MacAddress> mac;
         bool fixed = false;
-        uint8_t questions = 0;                         // since the last answer; at most kQuestions
-        uint64_t asked_ns = 0, confirmed_ns = 0;       // 0: never
-        uint64_t due_ns = kNever;                      // when it is asked, or forgotten: as in schedule_
-        std::shared_ptr<transport::NextHop> next_hop;  // null: no path has used it for long
+        uint8_t questions = 0;                    // questions since the last answer, at most kQuestions
+        uint64_t asked_ns = 0, confirmed_ns = 0;  // 0 for never
+        uint64_t due_ns = kNever;  // time of the next question, or of the removal; the same as in schedule_
+        std::shared_ptr<transport::NextHop> next_hop;  // null if no path has used it for long
         bool is_silent() const { return questions >= kQuestions; }
-        // Only use() makes one more of us and the paths, so that under the mutex what is not used stays so.
+        // Only use() adds an owner besides this table and the paths, so an entry that is not used under the mutex stays
+        // so.
         bool is_used() const { return next_hop.use_count() > 1; }
     };
     using Table = std::map<wire::Gid, Known>;
-    // `answer`: it was asked for. Otherwise it may be true or not.
+    // Records that `address` has `mac`. `answer` is true if we asked for it; otherwise the claim may be false.
     void learn(const wire::Gid& address, const wire::MacAddress& mac, bool may_add, bool answer, uint64_t now_ns);
     void schedule(Table::iterator entry, uint64_t ns);
     void schedule_before(Table::iterator entry, uint64_t ns) {
@@ -159,9 +164,9 @@ class Neighbours {
     const std::optional<wire::Gid> gateway_ipv4_, gateway_ipv6_;
 
     std::atomic<uint64_t> due_ns_{kNever};
-    mutable std::mutex mutex_;  // guards what follows, and who writes due_ns_
+    mutable std::mutex mutex_;  // guards the members below, and writes of due_ns_
     std::condition_variable learnt_;
-    std::set<wire::Gid> hosts_;  // that we speak for
+    std::set<wire::Gid> hosts_;  // hosts that we answer for
     Table table_;
     std::set<std::pair<uint64_t, wire::Gid>> schedule_;  // of all entries that are not fixed
     std::mt19937_64 random_;

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of ARP, ND and ICMP echo.
 #include "link/neighbour_packets.h"
 
 #include <algorithm>
@@ -19,7 +18,7 @@ constexpr uint8_t kEchoReply = 0, kEchoRequest = 8, kEchoRequest6 = 128, kEchoRe
                   kAdvertise6 = 136;
 constexpr uint8_t kSourceLinkAddress = 1, kTargetLinkAddress = 2;  // ND options
 constexpr uint8_t kFlagSolicited = 0x40, kFlagOverride = 0x20;     // ND advertisement
-constexpr uint8_t kDiscoveryHopLimit = 255;                        // RFC 4861: proof that no router passed it on
+constexpr uint8_t kDiscoveryHopLimit = 255;  // RFC 4861: proves that no router forwarded the packet
 
 bool is_host(const wire::MacAddress& mac) {
     return !is_multicast(mac) && mac != wire::MacAddress{};
@@ -35,7 +34,7 @@ void parse_arp(std::span<const uint8_t> arp, Discovery& found) {
     found.sender = mapped(&arp[14]);
     found.receiver = mapped(&arp[24]);
     found.mac = mac;
-    // A gratuitous request tells where the sender is, as a reply does.
+    // A gratuitous request announces the sender's address, as a reply does.
     const bool tells = operation == 2 || found.sender == found.receiver;
     found.target = tells ? found.sender : found.receiver;
     found.kind = tells ? Discovery::Kind::kAdvertise : Discovery::Kind::kSolicit;
@@ -59,7 +58,7 @@ void parse_ipv4(std::span<const uint8_t> ip, Discovery& found) {
     found.kind = Discovery::Kind::kEcho;
 }
 
-// The link-layer address option of type `wanted`. False if an option is cut short.
+// Finds the link-layer address option of type `wanted`. Returns false if an option is malformed.
 bool parse_options(std::span<const uint8_t> options, uint8_t wanted, std::optional<wire::MacAddress>& mac) {
     while (!options.empty()) {
         if (options.size() < kOptionBytes) return false;
@@ -180,7 +179,7 @@ size_t build_solicit(uint8_t* out, const ProxyAddress& from, const wire::Gid& ta
 
 size_t build_advertise(uint8_t* out, const ProxyAddress& from, const wire::MacAddress& to_mac, const wire::Gid& to) {
     if (wire::is_ipv4_mapped(from.address)) return put_arp(out, 2, from, to_mac, to_mac, to);
-    if (to == wire::Gid{})  // duplicate address detection: the answer goes to all, RFC 4861 7.2.4
+    if (to == wire::Gid{})  // duplicate address detection: the answer goes to all hosts, RFC 4861 7.2.4
         return put_neighbour(out, kAdvertise6, kFlagOverride, from, multicast_mac(kAllNodes), kAllNodes, from.address);
     return put_neighbour(out, kAdvertise6, kFlagSolicited | kFlagOverride, from, to_mac, to, from.address);
 }
