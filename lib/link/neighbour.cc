@@ -178,8 +178,7 @@ size_t Neighbours::next_question(uint8_t* out, uint64_t now_ns) {
     while (!schedule_.empty() && schedule_.begin()->first <= now_ns) {
         const auto entry = table_.find(schedule_.begin()->second);
         Known& known = entry->second;
-        if (known.next_hop != nullptr &&
-            !known.is_used()) {  // the last path has ended, but another one may follow soon
+        if (known.next_hop != nullptr && !known.is_used()) {  // the last path has ended; another may follow
             known.next_hop.reset();
             schedule(entry, now_ns + kForgetNs);
             continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sink's rarer half: bursts to outlets, and what happens when one takes nothing.
+// The less frequent operations of the sink: bursts to TX targets, and the handling of full ones.
 #include "runtime/packet_sink.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ void PacketSink::add_link(const Port& port, uint16_t outlet, const wire::MacAddr
 
 PacketSink::TxTarget& PacketSink::outlet_of(uint16_t number) {
     while (outlets_.size() <= number) outlets_.push_back(std::make_unique<TxTarget>());
-    waiting_.reserve(outlets_.size());  // no packet shall allocate
+    waiting_.reserve(outlets_.size());  // so that no packet allocates memory
     return *outlets_[number];
 }
 
@@ -101,7 +101,8 @@ uint32_t PacketSink::push(TxTarget& outlet) {
     return outlet.queue != nullptr ? push_queue(outlet) : push_ring(outlet);
 }
 
-// What a port does not take comes again, first and in its order.
+// Captures the frames that are about to be sent. Frames that a port does not accept remain first, in their order, and
+// are not captured again.
 void PacketSink::capture(TxTarget& outlet) {
     const auto sent = [&](std::span<const uint8_t> frame) { capture_->sent(outlet.port->id(), frame); };
     if (outlet.ring != nullptr) return outlet.ring->for_each_unpublished(sent);
@@ -128,7 +129,7 @@ uint32_t PacketSink::push_queue(TxTarget& outlet) {
         sent = outlet.queue->burst(outlet.frames.data(), outlet.count);
     const uint32_t taken = sent;
     outlet.taken += sent;
-    // Without a peer or carrier a frame is lost as on a cut cable: the transport's timers see to it.
+    // Without a peer or carrier a frame is lost as on a cut cable, and the transport's timers recover it.
     if (!outlet.port->ready()) [[unlikely]] {
         counters_[PortCounter::kTxLinkDown] += outlet.count;
         rte_pktmbuf_free_bulk(outlet.frames.data(), outlet.count);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's sink: packets are built where they are sent from, and leave through outlets.
+// The engine's packet sink. It builds each packet where it is sent from and passes it to a TX target.
 //
-// A port of DPDK is an outlet, and takes bursts of mbufs. Those are taken from and given back to the pool's cache at
-// once, so that the same few are used over and over and stay in the core's caches. A link to another process is one
-// too, and its frames are built in the buffers of its ring. Nothing is dropped while the link is up: when an outlet
-// takes no more, ready() is false for its paths, and the engine goes on with others. Units: frames.
+// A TX target is a DPDK port's TX queue, which gets bursts of mbufs, or a link to another process, whose frames are
+// built in the buffers of its ring. Mbufs come from and return to the pool's cache at once, so that the same few are
+// reused and stay in the core's caches. Nothing is dropped while the link is up: when a TX target is full, ready()
+// returns false for its paths, and the engine continues with others. Units: frames.
 #pragma once
 
 #include <rte_cycles.h>
@@ -30,8 +30,8 @@ class PacketSink {
     struct TxTarget;
 
   public:
-    static constexpr uint16_t kSpare = 8;       // mbufs taken from the pool at once
-    static constexpr uint16_t kLoopback = 256;  // frames to ourselves on their way
+    static constexpr uint16_t kSpare = 8;       // mbufs allocated from the pool at once
+    static constexpr uint16_t kLoopback = 256;  // frames to ourselves that are not yet received
 
     PacketSink(rte_mempool* pool, Listener& listener, PortCounters& counters, const transport::MulticastGroups& groups)
         : pool_(pool),
@@ -43,14 +43,14 @@ class PacketSink {
     PacketSink(const PacketSink&) = delete;
     PacketSink& operator=(const PacketSink&) = delete;
 
-    // The outlet of a port's own: its TX queue, or, of one that has links, what goes to all of them.
+    // Adds a port's own TX target: its TX queue or, for a port with links, the frames to all of them.
     void add_port(const Port& port, std::unique_ptr<TxQueue> queue);
-    // The outlet of a link. No frame is under way to it when it is taken away.
-    // `peer`: the MAC that is there; zero: any.
+    // Adds the TX target of a link. `peer` is the MAC at its other end, or zero for any MAC. No frame may be on its way
+    // to the target when remove_link() is called.
     void add_link(const Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& ring);
     void remove_link(uint16_t outlet);
 
-    // transport::Sink.
+    // The functions of transport::Sink.
     bool ready() { return full_ == 0 && has_buffers() ? true : make_room(); }
     bool ready(const transport::Path& path) {
         TxTarget& outlet = *outlets_[path.outlet];
@@ -96,7 +96,7 @@ class PacketSink {
         return {*this, path, headers, bytes};
     }
     void suspect(const transport::Path& path) {
-        // the others will be suspected again
+        // A peer that finds no room here will be suspected again.
         if (path.next_hop == nullptr || suspect_count_ == suspects_.size()) return;
         if (suspect_count_ != 0 && wire::same(suspects_[suspect_count_ - 1].peer, path.flow.dst)) return;
         suspects_[suspect_count_++] = {path.port, path.flow.dst};
@@ -107,24 +107,25 @@ class PacketSink {
     void event(ibv_event_type event, transport::SharedRecvQueue& srq) { listener_.event(event, srq); }
 
     bool has_suspects() const { return suspect_count_ != 0; }
-    // The peers that the engine has suspected since the last call, perhaps several times the same.
+    // A peer that the engine has suspected since the last call. The list may name a peer several times.
     struct Suspect {
         uint16_t port;
         wire::Gid peer;
     };
     std::span<const Suspect> take_suspects() { return {suspects_.data(), std::exchange(suspect_count_, 0)}; }
 
-    // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are
-    // repeated.
+    // For neighbour discovery: take() returns an empty mbuf, or null if there is none. send_raw() sends a finished
+    // frame to a port. A full queue drops it, because such frames are repeated.
     rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
     void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(*outlets_[port], mbuf, {mbuf->data_len, 0}); }
 
-    // Before the drive lock is given up: what is queued goes out, and who sleeps is woken. Returns the frames that
-    // went.
+    // Sends what is queued and calls deliver(). Called before the drive lock is released. Returns the number of frames
+    // sent.
     uint32_t flush();
-    // Wakes who waits for completions. Not sooner: on our core he would run at once, while frames that came together
-    // with his are still to be looked at and the lock is ours. A reply may come right before the acknowledgement of
-    // what it answers, and programs rely on finding that, as they do with NICs, whose acknowledgements come first.
+    // Wakes the threads that wait for completions. This must not happen earlier: on our core such a thread would run at
+    // once, while we hold the lock and frames that arrived together with its own are still to be processed. A reply may
+    // come right before the acknowledgement of its request. Programs rely on finding both, as with NICs, where the
+    // acknowledgement comes first.
     void deliver() {
         for (transport::CompletionQueue* cq : notified_) {
             listener_.notify(*cq);
@@ -132,44 +133,44 @@ class PacketSink {
         }
         notified_.clear();
     }
-    // Whether it has woken somebody since the last call.
+    // Returns true if a thread was woken since the last call.
     bool consume_woke_waiter() { return std::exchange(has_woken_, false); }
-    // Takes the frames that we sent to ourselves.
+    // Returns frames that we sent to ourselves.
     uint16_t take_loopback(rte_mbuf** out, uint16_t count);
-    // Whether, since this was last asked, no outlet has got rid of a frame, and one has frames: those that a TX queue
-    // has not taken, and those in a ring that the peer has not read.
+    // Returns true if no TX target has got rid of a frame since the last call although at least one has frames. These
+    // are frames that a TX queue did not accept, or frames in a ring that the peer has not read.
     bool is_stalled();
-    // Frames to ourselves, or that a port has not taken.
+    // Returns true if there are frames to ourselves, or frames that a port did not accept.
     bool holds_frames() const { return loopback_count_ != 0 || !waiting_.empty(); }
     void set_capture(Capture* capture) { capture_ = capture; }
     rte_mempool* pool() const { return pool_; }
 
   private:
-    struct TxTarget {  // and the frames that wait to be sent
+    struct TxTarget {  // also holds the frames that wait to be sent
         const Port* port = nullptr;
         std::unique_ptr<TxQueue> queue;
-        RingSender* ring = nullptr;  // not null: frames are built there
-        wire::MacAddress peer{};     // at the other end of the ring
-        bool is_full = false;        // it counts in full_
-        bool waits = false;          // it is in waiting_
+        RingSender* ring = nullptr;  // if not null, frames are built in this ring
+        wire::MacAddress peer{};     // the MAC at the other end of the ring
+        bool is_full = false;        // counted in full_
+        bool waits = false;          // contained in waiting_
         uint16_t count = 0;
         uint16_t unsealed_count = 0;
-        uint16_t captured = 0;  // of those that wait in mbufs
+        uint16_t captured = 0;  // how many of the waiting mbufs were captured
         uint32_t bytes = 0;
-        uint64_t taken = 0;     // frames that it has taken
-        uint64_t progress = 0;  // when is_stalled() last looked: a ring's peer had emptied so many slots, or `taken`
-        TxQueue::Burst burst;   // what it is handed at once
+        uint64_t taken = 0;     // frames that it has accepted
+        uint64_t progress = 0;  // at the last is_stalled(): slots that the ring's peer has emptied, or `taken`
+        TxQueue::Burst burst;   // the most that it is given at once
         std::array<rte_mbuf*, TxQueue::kMaxBurst> frames;
-        std::array<wire::PendingIcrc, TxQueue::kMaxBurst> unsealed;  // those of the frames that have no ICRC yet
+        std::array<wire::PendingIcrc, TxQueue::kMaxBurst> unsealed;  // frames whose ICRC is still missing
         bool has_burst() const { return count >= burst.frames || bytes >= burst.bytes; }
     };
     TxTarget& outlet_of(uint16_t number);
-    // Whether a frame with so much payload can be built in an mbuf, or a ring's buffer. The transport never asks for
-    // one that cannot: this is the bound that holds if it errs, for behind a buffer lies another.
+    // Returns true if a frame with this payload fits an mbuf or a ring's buffer. The transport never asks for a larger
+    // one. This check protects the buffer behind in case of an error there.
     bool fits(uint64_t payload_bytes) const { return payload_bytes <= most_payload_; }
     void drop_too_long() { ++counters_[PortCounter::kTxTooLong]; }
-    // Builds a frame with so much payload where it is sent from. The place is taken afterwards: the program's memory
-    // may turn out to have gone meanwhile (fault_guard.h).
+    // Builds a frame with this payload at the place from which it is sent. The place is reserved only afterwards,
+    // because a fault in the program's memory may abort the copy (fault_guard.h).
     template <class Builder>
     [[gnu::always_inline]] void build(const transport::Path& path, TxTarget& outlet, uint64_t payload_bytes,
                                       Builder&& builder) {
@@ -190,7 +191,8 @@ class PacketSink {
         auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
         finish(path, outlet, mbuf, builder(frame));
     }
-    // A large frame in a ring, built elsewhere first if it goes past the caches; both ways are timed now and then.
+    // Builds a large frame for a ring. If it is to bypass the caches, it is built elsewhere and then stored in the
+    // ring. Both methods are timed from time to time.
     template <class Builder>
     [[gnu::noinline]] void build_non_temporal(const transport::Path& path, TxTarget& outlet, uint8_t* slot,
                                               Builder& builder) {
@@ -225,12 +227,13 @@ class PacketSink {
         }
         queue(outlet, mbuf, built);
     }
-    // The frame is finished.
+    // Loops back a finished frame.
     void loop_back(const transport::Path& path, rte_mbuf* mbuf) {
         loopback_[(loopback_head_ + loopback_count_++) % kLoopback] = mbuf;
         mbuf->port = path.port;
     }
-    // A datagram to a group that QPs of the device have joined comes to them too (IBTA 10.5.2).
+    // Loops back a copy of a datagram if QPs of the device have joined its group, because they receive it too (IBTA
+    // 10.5.2).
     void loop_back_copy(const transport::Path& path, rte_mbuf* mbuf);
     void queue(TxTarget& outlet, rte_mbuf* mbuf, wire::BuiltFrame built) {
         if (outlet.queue == nullptr) [[unlikely]]
@@ -240,12 +243,14 @@ class PacketSink {
         outlet.frames[outlet.count] = mbuf;
         count(outlet, rte_pktmbuf_mtod(mbuf, uint8_t*), built);
     }
-    // Of who has not asked whether this outlet is ready: an answer to ARP, or to a question of mp's (hello.h).
+    // Drops a frame of a caller that did not ask whether this TX target is ready: an ARP reply, or an mp question
+    // (hello.h).
     void drop_full(rte_mbuf* mbuf) {
         ++counters_[PortCounter::kTxFull];
         rte_pktmbuf_free(mbuf);
     }
-    // A frame is there for the outlet, which is not full: no more ever wait than there are places for.
+    // Records a new frame for a TX target that is not full. The frames that wait never exceed the array, because the
+    // target becomes full before.
     void count(TxTarget& outlet, uint8_t* frame, wire::BuiltFrame built) {
         ++outlet.count;
         if (!outlet.waits) waiting_.push_back(&outlet);
@@ -258,10 +263,10 @@ class PacketSink {
         if (outlet.has_burst() || (outlet.ring != nullptr && outlet.ring->full())) [[unlikely]]
             push(outlet);
     }
-    // Of frames to whoever has a MAC or a group's, and to a peer that has small buffers.
+    // Sends copies of a frame: to a MAC or group reached by links, or to a peer with small buffers.
     void send_copies(TxTarget& outlet, rte_mbuf* mbuf, wire::BuiltFrame built);
     bool send_copy(TxTarget& outlet, const rte_mbuf& mbuf);
-    // For a frame that is not built in a ring.
+    // Returns true if there is a buffer for a frame that is not built in a ring.
     bool has_buffers() const { return spare_count_ != 0 && loopback_count_ < kLoopback; }
     bool make_room();
     void set_full(TxTarget& outlet, bool full) {
@@ -274,17 +279,17 @@ class PacketSink {
     void capture(TxTarget& outlet);
 
     rte_mempool* const pool_;
-    const uint64_t most_payload_;  // bytes, that fit into one of its mbufs behind all headers
+    const uint64_t most_payload_;  // bytes of payload that fit into an mbuf behind all headers
     Listener& listener_;
     PortCounters& counters_;
     const transport::MulticastGroups& groups_;
     Capture* capture_ = nullptr;
-    uint16_t full_ = 0, open_ = 0;  // outlets that are full, and that lead anywhere
+    uint16_t full_ = 0, open_ = 0;  // TX targets that are full, and TX targets that are connected
     uint16_t spare_count_ = 0;
     uint16_t loopback_head_ = 0, loopback_count_ = 0;
     std::array<rte_mbuf*, kSpare> spare_;
     std::vector<std::unique_ptr<TxTarget>> outlets_;  // by Path::outlet: ports, then links
-    std::vector<TxTarget*> waiting_;  // those with frames that wait, and perhaps some that have none any more
+    std::vector<TxTarget*> waiting_;  // TX targets with waiting frames, and maybe some that have sent theirs
     std::vector<transport::CompletionQueue*> notified_;
     bool has_woken_ = false;
     size_t suspect_count_ = 0;

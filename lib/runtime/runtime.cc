@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Start and end of the datapath, and how application threads take part in it.
+// The start and end of the datapath, and the part that application threads have in its progress.
 #include "runtime/runtime.h"
 
 #include <pthread.h>
@@ -39,15 +39,15 @@ namespace {
 
 thread_local bool is_eal_thread = false;
 
-constexpr uint32_t kFailuresBeforeYield = 8;  // tries; the driver may be preempted on our own core
-// Rounds without any packet, about 40 us: then we let others have the core, the peer perhaps. Longer than a round trip
-// to a peer that runs, so that a ping-pong never pays for the system call.
+constexpr uint32_t kFailuresBeforeYield = 8;  // tries; the driving thread may be preempted on our core
+// Rounds without any packet, about 40 us, after which we yield the core, maybe to the peer. This is longer than a round
+// trip to a running peer, so a ping-pong never pays for the system call.
 constexpr uint32_t kEmptyRoundsBeforeYield = 1024;
-constexpr uint32_t kPostTries = 256;          // about 3 us, several rounds of whoever drives
-constexpr uint64_t kLetGoNs = 500'000'000;    // a preempted holder of a worker gets the core back before that
+constexpr uint32_t kPostTries = 256;          // about 3 us, several rounds of the driving thread
+constexpr uint64_t kLetGoNs = 500'000'000;    // a preempted holder of a worker gets the core back within it
 constexpr uint64_t kLingerNs = 50'000'000;    // a peer that shares our core gets several time slices to read
-constexpr uint64_t kRestartNs = 500'000'000;  // a started memif client gets so long to shake hands
-constexpr uint64_t kLinkNs = 5'000'000'000;   // to negotiate a link: 0.5 s emulated, 2 to 4 s over copper
+constexpr uint64_t kRestartNs = 500'000'000;  // time for the handshake of a started memif client
+constexpr uint64_t kLinkNs = 5'000'000'000;   // time to negotiate a link: 0.5 s emulated, 2 to 4 s over copper
 
 std::atomic_flag eal_used = ATOMIC_FLAG_INIT;
 
@@ -57,7 +57,8 @@ uint32_t allowed_cores() {
     return static_cast<uint32_t>(CPU_COUNT(&allowed));
 }
 
-// How long a dedicated worker has found nothing. Time off its core is not counted: the rounds are.
+// Measures how long a dedicated worker has been idle. It counts rounds besides time, so time off the core does not
+// count.
 struct Idleness {
     static constexpr uint32_t kRounds = 10'000;  // about 1 ms
 
@@ -67,8 +68,8 @@ struct Idleness {
     uint32_t rounds = 0;  // without any frame since then
 };
 
-// Rounds of a dedicated lcore until nothing has moved for long, or somebody can go on: he was woken, or waited for the
-// end of the round, or a control call waits, which goes first.
+// Makes rounds of a dedicated lcore until it has been idle for long, or another thread has to run: one that was woken,
+// one that waited for the grace period, or one that waits with a control call, which goes first.
 void make_rounds(Worker& worker, const Worker::Drive& drive, const ProgressThread& background, bool may_rest,
                  Idleness* idleness) {
     WorkerCore& core = worker.core(drive);
@@ -84,13 +85,13 @@ void make_rounds(Worker& worker, const Worker::Drive& drive, const ProgressThrea
     }
 }
 
-// Who waits for the worker may have no other core than this one. He would have it when our time slice ends, after
-// milliseconds, so it is given up at once; that costs 0.2 us if nobody wants it.
+// The thread that waits for the worker may have no core but this one, and would otherwise get it only at the end of our
+// time slice, after milliseconds. So we yield at once, which costs 0.2 us if no thread wants the core.
 int poll_until_stopped(void* argument) {
     const auto& [runtime, background, index] =
         *static_cast<const std::tuple<Runtime*, ProgressThread*, size_t>*>(argument);
     Worker& worker = *runtime->workers()[index];
-    // Several would sleep on the doorbells of each other's queues.
+    // With several workers, each would sleep on the doorbells of the others' queues.
     const bool may_rest = runtime->all_ring() && runtime->workers().size() == 1;
     Idleness idleness;
     while (!background->stopped()) {
@@ -104,10 +105,11 @@ int poll_until_stopped(void* argument) {
     return 0;
 }
 
-// The QPs of a port with links belong to the first worker: such a port has one queue.
+// Connects the links of ports with the first worker. All QPs of such a port belong to it, because the port has one
+// queue.
 class RuntimeLinkObserver final : public LinkObserver {
   public:
-    // The outlets up to `outlets` are those of ports.
+    // TX targets below `outlets` are those of ports.
     RuntimeLinkObserver(Runtime& runtime, uint16_t outlets) : runtime_(runtime), outlets_(outlets) {}
     std::optional<uint16_t> new_outlet() override {
         const std::lock_guard lock(mutex_);
@@ -167,10 +169,11 @@ Runtime* Runtime::start(const Config& config, Listener& listener, std::string* e
         return nullptr;
     }
     std::unique_ptr<Runtime> runtime(new Runtime(config, listener));
-    // The thread, and those that EAL starts from it, shall take none of the application's signals.
+    // This thread, and those that EAL starts from it, must not receive the application's signals.
     sigset_t all, before;
     sigfillset(&all);
-    // A thread takes the signals of its own faults, and of its system calls where a sandbox answers those by SIGSYS.
+    // SIGSEGV and SIGBUS stay unblocked for faults of the thread itself, and SIGSYS because a sandbox may answer a
+    // system call with it.
     for (const int signal : {SIGSEGV, SIGBUS, SIGSYS}) sigdelset(&all, signal);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     std::binary_semaphore opened(0);
@@ -207,7 +210,7 @@ void Runtime::stop() {
 
 void Runtime::after_fork_in_child() {
     in_forked_child_ = true;
-    claims_.clear();  // of the parent, and not kept beyond its end
+    claims_.clear();  // they belong to the parent and must not outlive it
     for (const auto& port : ports_) port->after_fork_in_child();
     event_loop_.after_fork_in_child();
     watchers_.after_fork_in_child();
@@ -241,8 +244,8 @@ std::string Runtime::open() {
         if (pools_.back() == nullptr)
             return config_.file + ": no memory for " + std::to_string(mbufs) +
                    " packets a worker; allowed: more by EAL's -m";
-        // Shared progress: whoever drives is EAL's main lcore, 0. Dedicated: lcores 1, 2, ... as eal_arguments()
-        // numbers them.
+        // With shared progress, the driving thread is EAL's main lcore, 0. Dedicated workers have lcores 1, 2, ..., the
+        // numbers that eal_arguments() assigns.
         const unsigned lcore = config_.progress == Progress::kShared ? 0 : index + 1u;
         auto core = std::make_unique<WorkerCore>(shared, index, lcore, pools_.back());
         if (!core->init()) return config_.file + ": no memory for the rings of a worker; allowed: more by EAL's -m";
@@ -295,7 +298,7 @@ void Runtime::launch() {
     }
 }
 
-// Programs look at the port when they have opened the device, and end if it is down.
+// Programs check the port right after opening the device, and exit if it is down.
 void Runtime::wait_for_links() {
     const auto is_down = [](const auto& port) { return port->negotiates_link() && !port->ready(); };
     for (const uint64_t until_ns = now_ns() + kLinkNs;
@@ -310,8 +313,8 @@ void Runtime::wait_for_links() {
                          config_.devices[i].port.c_str(), interfaces_[i]->name().c_str(), kLinkNs / 1'000'000'000);
 }
 
-// Whether those who are inside of workers leave them. Not so the thread that runs exit() in a signal's handler, if the
-// signal came in the midst of a round or a control call.
+// Waits until no thread is inside a worker. Returns false if one stays: a thread that runs exit() in a signal handler,
+// if the signal interrupted a round or a control call.
 bool Runtime::wait_workers_idle() {
     for (const auto& worker : workers_) {
         for (const uint64_t until_ns = now_ns() + kLetGoNs; worker->lock().held();) {
@@ -322,14 +325,14 @@ bool Runtime::wait_workers_idle() {
     return true;
 }
 
-// A program ends as soon as its own last completion is in. The ACK that the peer still waits for may stand in a ring
-// that both share and that ends with us (a NIC would have sent it), so the ports stay open until the peer had time to
+// A program exits as soon as its own last completion is in. An ACK for the peer may still be in a ring that both share,
+// and the ring ends with us, whereas a NIC would have sent the ACK. So the ports stay open until the peer had time to
 // read it.
 void Runtime::drain_before_exit() {
     const auto sent = [](const std::unique_ptr<Worker>& worker) {
         return worker->core(Worker::Hold(*worker)).engine().counters()[transport::Counter::kTxPackets] != 0;
     };
-    run_one_round();  // what was posted last may still wait for one
+    run_one_round();  // work that was posted last may still wait for a round
     if (std::none_of(workers_.begin(), workers_.end(), sent)) return;
     for (const uint64_t until_ns = now_ns() + kLingerNs; now_ns() < until_ns;) {
         run_one_round();
@@ -341,20 +344,20 @@ void Runtime::close() {
     if (!eal_started_) return;
     rte_eal_mp_wait_lcore();
     for (const auto& worker : workers_) worker->lock().block_drivers();
-    // If not, nothing may be touched, and the peers see what they see of a killed process.
+    // If a thread stays inside, nothing may be touched, and the peers see the same as after a kill.
     if (wait_workers_idle()) {
         drain_before_exit();
         stop_telemetry();
         silence_interrupts();
         const std::lock_guard control(port_control_);
-        // A driver that was not kept out either ends its round before this, or begins it after this and finds that no
+        // A thread that was already past the check ends its round before this, or begins it later and finds that no
         // port is ready.
         const Pause pause(*this);
         for (const auto& worker : workers_) worker->core(pause).set_capture(nullptr);
         capture_.reset();
         for (const auto& port : ports_) port->close();
     }
-    // EAL's memory stays until the process ends: its own threads, which nothing stops, may still look at it.
+    // EAL's memory stays until the process ends, because EAL's own threads cannot be stopped and may still use it.
     remove_runtime_folder();
 }
 
@@ -371,7 +374,7 @@ Runtime::Pause::~Pause() {
     for (const auto& worker : runtime_.workers_) worker->lock().unlock();
 }
 
-// Whoever is in a round may share our core, so spinning alone would wait for its time slice to end.
+// The thread in a round may share our core, so spinning alone would last until its time slice ends.
 void Runtime::Rounds::wait() {
     constexpr uint32_t kSpinsBeforeYield = 64;  // about 1 us
     std::vector<uint32_t> asked;
@@ -397,8 +400,9 @@ void Runtime::post(transport::QueuePair& qp) {
         return;
     }
     worker.ring_doorbell(qp);
-    // Whoever drives may have looked at the doorbells before we rang. It takes ours in its next round, or we do after
-    // it; if neither happens soon, the background thread is told. Of more threads than cores, it may not be running.
+    // The driving thread may have checked the doorbells before ours rang. It consumes ours in its next round, or we do
+    // so after it. If neither happens soon, the progress thread is woken. If there are more threads than cores, the
+    // driving thread may not be running.
     const bool crowded = is_oversubscribed();
     if (crowded) yield();
     for (uint32_t tries = 0; tries < (crowded ? 1 : kPostTries); ++tries) {
@@ -464,7 +468,7 @@ void Runtime::wait_for_neighbour(RdmaInterface& interface, const wire::Gid& neig
         interface.neighbours().wait(neighbour, timeout_ms);
         return;
     }
-    // Whoever is silent for longer may be without a core that we would keep busy.
+    // A neighbour that stays silent for longer may lack a core that we would keep busy.
     constexpr uint64_t kBusyNs = 2'000'000;
     const uint64_t begun_ns = now_ns(), until_ns = begun_ns + static_cast<uint64_t>(timeout_ms) * 1'000'000;
     do {
@@ -478,7 +482,7 @@ void Runtime::wait_for_neighbour(RdmaInterface& interface, const wire::Gid& neig
 std::string Runtime::impair(const RdmaInterface& interface, std::optional<uint32_t> path, std::string_view changes) {
     for (const auto& worker : workers_) {
         const Worker::Hold hold(*worker);
-        // What one refuses, all refuse.
+        // All workers accept or refuse the same changes.
         if (std::string wrong = worker->core(hold).impair(interface.port(), path, changes); !wrong.empty())
             return wrong;
     }
@@ -517,7 +521,7 @@ void Runtime::set_port(const RdmaInterface& interface, bool up) {
         port.hold(!up);
     }
     if (up) return ports_changed();  // housekeeping starts it
-    { const Pause barrier(*this); }  // none is inside any more
+    { const Pause barrier(*this); }  // no worker is inside the port any more
     const std::lock_guard control(port_control_);
     port.stop();
 }
@@ -529,7 +533,7 @@ void Runtime::set_mode(transport::Mode mode) {
 }
 
 void Runtime::ports_changed() {
-    event_loop_.ring();  // the thread that sleeps on the doorbells has not unmasked those of a new link
+    event_loop_.ring();  // the thread that sleeps has not unmasked the doorbells of a new link
     progress_thread_->schedule_port_check();
 }
 
@@ -543,7 +547,7 @@ void Runtime::housekeeping() {
         Port& port = *ports_[i];
         RdmaInterface& interface = *interfaces_[i];
         if (port.wants_restart(now_ns() - restarted_ns_[i] >= kRestartNs)) {
-            { const Pause barrier(*this); }  // workers leave alone what is not ready; none is still inside
+            { const Pause barrier(*this); }  // workers skip a port that is not ready; now none is inside it
             const std::lock_guard control(port_control_);
             port.restart();
             restarted_ns_[i] = now_ns();

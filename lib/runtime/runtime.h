@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The datapath of a process: EAL, ports, workers, and the tables they share. lib/verbs sees only this file,
+// The datapath of a process: EAL, ports, workers and the tables that they share. lib/verbs includes this file,
 // rdma_interface.h and worker.h. Units: nanoseconds, bytes.
 #pragma once
 
@@ -35,8 +35,8 @@ class Capture;
 class LinkObserver;
 class Port;
 
-// What workers tell the layer above. Called on a worker, rarely (armed CQs and asynchronous events only): must not
-// block and must not call back into the datapath.
+// The layer above the datapath. Workers call it, but rarely: only for armed CQs and asynchronous events. It must not
+// block, and must not call back into the datapath.
 class Listener {
   public:
     virtual ~Listener() = default;
@@ -44,46 +44,47 @@ class Listener {
     virtual void event(ibv_event_type event, transport::QueuePair& qp) = 0;
     virtual void event(ibv_event_type event, transport::CompletionQueue& cq) = 0;
     virtual void event(ibv_event_type event, transport::SharedRecvQueue& srq) = 0;
-    // PORT_ACTIVE, PORT_ERR, GID_CHANGE.
+    // Reports PORT_ACTIVE, PORT_ERR or GID_CHANGE.
     virtual void port_event(ibv_event_type event, const RdmaInterface& interface) = 0;
 };
 
 class Runtime {
   public:
-    // Reads the configuration, initialises EAL in a thread of its own (the caller's affinity stays as it is), opens the
-    // ports and starts the workers. On failure returns null and says why in `*error` (file, key, value, what is
-    // allowed). Never destroyed: see stop().
+    // Initialises EAL in a thread of its own, so that the caller's affinity stays as it is, opens the ports and starts
+    // the workers. On failure returns null and stores the reason in `*error` (file, key, value, allowed values). The
+    // runtime is never destroyed: see stop().
     static Runtime* start(const Config& config, Listener& listener, std::string* error);
-    // Returns false once EAL has been started, whether with success or not: that can be tried once in a process. A
-    // start that fails before that, because there are no descriptors for it, say, may be tried again.
+    // Returns false once EAL has been started, even if that failed, because it can be started only once per process. A
+    // start that fails earlier, for example for lack of descriptors, may be tried again.
     static bool may_start();
-    ~Runtime();  // of one that did not start
+    ~Runtime();  // only of a runtime that did not start
 
-    // At process exit: sends what the peers still wait for, then closes the ports and removes EAL's files. Application
-    // threads may be inside of any call, and make more until the process has ended: everything stays in memory, but
-    // nothing moves any more. Control calls still change what they are told to, and end.
+    // Stops the datapath at process exit: sends what the peers still wait for, closes the ports and removes EAL's
+    // files. Application threads may be inside any call, and may make more calls until the process has ended. Therefore
+    // everything stays in memory, but no packets are processed any more. Control calls still take effect and return.
     void stop();
 
-    // In a child that inherited the datapath. It must not be used from then on: the ports' rings and the packet pool
-    // are shared with the parent, and the workers' locks may be held for ever.
+    // Disables the datapath in a child that inherited it. The child must not use it, because the ports' rings and the
+    // packet pool are shared with the parent, and the workers' locks may be held forever.
     void after_fork_in_child();
     bool in_forked_child() const { return in_forked_child_; }
 
     const std::vector<std::unique_ptr<RdmaInterface>>& interfaces() const { return interfaces_; }
     transport::QueuePairTable& queue_pairs() { return queue_pairs_; }
     transport::MemoryTable& memory() { return memory_; }
-    // Returns true on EAL's main thread, which is the background thread later. While drivers look for their hardware on
-    // it, DPDK asks and not the program.
+    // Returns true on EAL's main thread, which later is the progress thread. While drivers probe their hardware on it,
+    // calls come from DPDK and not from the program.
     static bool on_eal_thread();
-    // At each registration: the faults of memory that has gone come to us (fault_guard.h).
+    // Makes sure that faults in unmapped memory come to our handlers (fault_guard.h). Called for each registration.
     static void guard_memory();
 
-    // The worker that shall own a new QP of this interface, for QueuePair::worker: each in turn that has a TX queue of
-    // its own.
+    // Returns the worker for a new QP of this interface, for QueuePair::worker. It chooses the workers that have a TX
+    // queue of their own in turn.
     uint16_t choose_worker(const RdmaInterface& interface);
     Worker& worker_of(const transport::QueuePair& qp) { return *workers_[qp.worker]; }
 
-    // No worker runs while this lives. For what workers read and what cannot be changed under their eyes.
+    // Stops all workers during its lifetime, to change data that workers read and that cannot be replaced while they
+    // run.
     class Pause final : public transport::AllWorkersQuiesced {
       public:
         explicit Pause(Runtime& runtime);
@@ -93,63 +94,69 @@ class Runtime {
         Runtime& runtime_;
     };
 
-    // Ends when each worker has ended the round that it is in now. Must not be waited for on a worker, or by who holds
-    // one.
+    // Ends when each worker has ended its current round. A thread that is in a round or holds a worker must not wait
+    // for it.
     transport::GracePeriod& grace_period() { return grace_period_; }
 
-    // ibv_post_send, after publishing to qp.sq: hands the work to the worker through the ring of the QP's priority and,
-    // with shared progress, drives the worker if nobody else does.
+    // Called by ibv_post_send after it has published the request in qp.sq. Rings the doorbell that has the QP's
+    // priority and, with shared progress, drives the worker if no other thread does.
     void post(transport::QueuePair& qp);
-    // ibv_poll_cq found its CQ empty (or every so often when not): with shared progress, drives the workers once.
+    // Called by ibv_poll_cq if its CQ is empty, and every so often if it is not. With shared progress, drives the first
+    // worker for one round.
     void progress();
-    // A round of each worker, whoever drives it: what was posted before has gone out.
+    // Makes one round of each worker, with dedicated progress too, so that what was posted before has been sent.
     void run_one_round();
-    // Whether threads that want to make progress wait for a core: then it is better to give up one's own than to spin.
+    // Returns true if threads that want to make progress wait for a core. Then it is better to yield than to spin.
     bool is_oversubscribed() const { return yielding_.load(std::memory_order_relaxed) >= cores_; }
-    // Gives up the core to whoever else wants it.
+    // Yields the core to other threads.
     void yield();
-    // Makes the background thread drive from now on, with shared progress: the program is about to sleep in a call that
+    // Makes the progress thread drive from now on, with shared progress: the program is about to sleep in a call that
     // rove does not see.
     void hand_over();
-    // Returns true if a thread of the program that sleeps has to receive frames itself, and can: by a Watch.
+    // Returns true if a thread of the program that sleeps has to receive frames itself, and can do so with a Watch.
     bool can_watch() const { return config_.progress == Progress::kShared && all_ring_ && !in_forked_child_; }
 
-    // Changes what befalls the frames that `interface` receives: on one path, or on all and those of none. `changes`
-    // are "key=value,..." of the keys of [[device.impair.path]]. Returns "", or what is wrong with them. Any thread.
+    // Changes the fault injection for frames that `interface` receives: for one path, or for all paths and frames of no
+    // path. `changes` are "key=value,..." with the keys of [[device.impair.path]]. Returns "", or what is wrong with
+    // them. Any thread may call it.
     std::string impair(const RdmaInterface& interface, std::optional<uint32_t> path, std::string_view changes);
 
-    // The paths of `interface`, then what is of no path; empty if nothing befalls its frames.
+    // Returns the state of the paths of `interface`, then the state for frames of no path. Returns nothing if there is
+    // no fault injection.
     std::vector<PathState> impaired_paths(const RdmaInterface& interface) const;
 
-    // From now on, what all ports send and receive is written to `file`, as pcapng. Once. Returns "", or what is wrong.
+    // Writes the frames that all ports send and receive from now on to `file`, as pcapng. May be called once. Returns
+    // "", or the reason for a failure.
     std::string capture(const std::string& file);
 
-    // Stops the port of `interface` as if its cable were pulled, or starts it again. Any thread but a worker.
+    // Stops the port of `interface` as if its cable were pulled, or starts it again. Must not be called on a worker.
     void set_port(const RdmaInterface& interface, bool up);
 
-    // What RC QPs that are connected from now on shall speak, as [transport] mode says at the start. Any thread but a
-    // worker.
+    // Sets the mode of RC QPs that are connected from now on, as [transport] mode does at the start. Must not be called
+    // on a worker.
     void set_mode(transport::Mode mode);
 
     uint64_t now_ns() const { return clock_.now_ns(); }
 
-    // Of lib/datapath.
+    // For lib/runtime.
     const Config& config() const { return config_; }
     const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
-    // Asks who `neighbour` is; waits for the answer, driving the workers meanwhile if that is ours to do.
+    // Sends a question for the MAC of `neighbour`. The second function waits for the answer, and drives the worker
+    // meanwhile with shared progress.
     void solicit(RdmaInterface& interface, const wire::Gid& neighbour);
     void wait_for_neighbour(RdmaInterface& interface, const wire::Gid& neighbour, int timeout_ms);
-    // Every kHousekeepingNs or so, on EAL's main thread: link states and restarts.
+    // Checks link states and restarts ports. Runs about every kHousekeepingNs on EAL's main thread.
     void housekeeping();
-    void ports_changed();  // any thread: do so soon
-    // Whether that has to be done now and then, because a port does not tell when its link changes.
+    void ports_changed();  // any thread: runs housekeeping() soon
+    // Returns true if housekeeping has to poll, because a port does not report changes of its link.
     bool needs_polling() const;
-    // True if frames from every port ring the poller's doorbells.
+    // Returns true if frames from every port ring the event loop's doorbells.
     bool all_ring() const { return all_ring_; }
     EventLoop& poller() { return event_loop_; }
     Watchers& watchers() { return watchers_; }
     ProgressThread& background() { return *progress_thread_; }
-    // Held by the interrupt thread in a driver's callback and by a restart of a port: both change the driver's state.
+    // Held by the interrupt thread in a driver's callback, and while a port is restarted: both change the driver's
+    // state.
     std::mutex& port_control() { return port_control_; }
 
   private:
@@ -163,26 +170,26 @@ class Runtime {
     };
 
     Runtime(const Config& config, Listener& listener);
-    std::string open();  // "" or what went wrong; on EAL's main thread, as are the others
+    std::string open();  // on EAL's main thread, as the functions below; returns "" or the error
     void launch();
     void wait_for_links();
     bool wait_workers_idle();
     void drain_before_exit();
     void close();
 
-    Config config_;  // transport.mode: changed while no worker runs
+    Config config_;  // transport.mode changes while no worker runs
     Listener& listener_;
     Clock clock_;
     bool in_forked_child_ = false;
     bool eal_started_ = false;
-    std::vector<PortClaim> claims_;    // as ports_
-    std::vector<rte_mempool*> pools_;  // one a worker
+    std::vector<PortClaim> claims_;    // same order as ports_
+    std::vector<rte_mempool*> pools_;  // one per worker
     EventLoop event_loop_;
     Watchers watchers_;
-    std::vector<std::unique_ptr<Port>> ports_;  // as interfaces_
+    std::vector<std::unique_ptr<Port>> ports_;  // same order as interfaces_
     bool all_ring_ = true;
-    std::unique_ptr<LinkObserver> link_user_;  // for those with links
-    std::vector<uint64_t> restarted_ns_;       // as ports_
+    std::unique_ptr<LinkObserver> link_user_;  // for ports with links
+    std::vector<uint64_t> restarted_ns_;       // same order as ports_
     std::unique_ptr<Capture> capture_;
     std::vector<std::unique_ptr<RdmaInterface>> interfaces_;
     std::vector<std::unique_ptr<Worker>> workers_;
@@ -191,8 +198,8 @@ class Runtime {
     transport::MemoryTable memory_;
     transport::TimeWaitTable time_wait_;
     std::atomic<size_t> next_worker_{0};
-    const uint32_t cores_;               // that this process may use
-    std::atomic<uint32_t> yielding_{0};  // threads inside of yield(). Relaxed: a hint
+    const uint32_t cores_;               // cores that this process may use
+    std::atomic<uint32_t> yielding_{0};  // threads inside yield(); relaxed, as a hint
     std::list<std::tuple<Runtime*, ProgressThread*, size_t>> lcore_arguments_;
     std::mutex port_control_;
     std::unique_ptr<ProgressThread> progress_thread_;

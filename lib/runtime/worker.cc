@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The round of a worker.
 #include "runtime/worker.h"
 
 #include <rte_prefetch.h>
@@ -16,14 +15,15 @@
 namespace rove::datapath {
 
 namespace {
-constexpr unsigned kHandOverFrames = 1024;  // frames on their way to another worker: a few bursts of each
-// Posts that wait for each other (WorkerCore::send_posted()): small ones fill a TX burst. 8 B WRITEs posted one by one
-// over memif between two Sapphire Rapids cores: 5.3 M/s with 8, 9.0 with 32.
+constexpr unsigned kHandOverFrames = 1024;  // frames on their way to another worker: a few bursts from each
+// The largest number of posts that are sent together (WorkerCore::send_posted()): small packets fill a TX burst. With 8
+// B WRITEs posted one by one over memif between two Sapphire Rapids cores, 8 gives 5.3 M/s and 32 gives 9.0 M/s.
 constexpr uint32_t kPostsTogether = TxQueue::Burst{}.frames;
-// How long posts alone may keep a worker from what came in. Beyond the shortest timer (1 ms), each would send again
-// what the peer has long acknowledged.
+// The longest time for which posts alone may keep a worker from receiving. If it exceeded the shortest timer (1 ms),
+// each timer would retransmit packets that the peer acknowledged long ago.
 constexpr uint64_t kReceiveWithinNs = 50'000;
-// Suspects are looked up so often at most: a peer that repeats itself must not cost a lock a packet.
+// The shortest time between two lookups of suspects, so that a peer that repeats itself does not cost a lock per
+// packet.
 constexpr uint64_t kSuspectNs = 1'000'000;
 }  // namespace
 
@@ -41,7 +41,7 @@ WorkerCore::~WorkerCore() {
 
 bool WorkerCore::init() {
     handed_over_ = rte_ring_create(("rove-frames-" + std::to_string(index_)).c_str(), kHandOverFrames, SOCKET_ID_ANY,
-                                   RING_F_MP_RTS_ENQ | RING_F_SC_DEQ);  // a preempted producer keeps no other
+                                   RING_F_MP_RTS_ENQ | RING_F_SC_DEQ);  // a preempted producer delays no other
     return handed_over_ != nullptr;
 }
 
@@ -64,7 +64,7 @@ void WorkerCore::add_link(const Port& port, const LinkRings& link) {
 }
 
 void WorkerCore::remove_link(const Port& port, const LinkRings& link) {
-    constexpr uint32_t kMaxRounds = 1024;  // a peer that goes on sending while it goes is not listened to
+    constexpr uint32_t kMaxRounds = 1024;  // stops receiving from a peer that keeps sending while its link is removed
     PortUse& use = ports_[port.id()];
     if (link.receiver != nullptr) {
         const LcoreScope lcore(lcore_);
@@ -85,7 +85,7 @@ void WorkerCore::tell_background() {
 
 bool WorkerCore::arm() {
     for (PortUse& use : ports_) {
-        // What is still there of one that is not ready is not read.
+        // Frames that are left in a port that is not ready are not read.
         if (use.port == nullptr || !use.port->ready()) continue;
         bool nothing_came = use.links.arm();
         for (const auto& queue : use.queues) nothing_came = nothing_came && queue->arm();
@@ -163,7 +163,7 @@ uint32_t WorkerCore::transmit() {
     return sink_.flush();
 }
 
-// What need not be looked for in each round.
+// Does work that is not needed in every round.
 void WorkerCore::run_periodic_tasks() {
     chores_due_ = false;
     if (sink_.has_suspects() && now_ns_ - suspected_ns_ >= kSuspectNs) {
@@ -265,7 +265,8 @@ uint32_t WorkerCore::receive_from(RxQueue& queue, PortUse& from) {
     return received;
 }
 
-// An impairment gives more than the port: what waited, and what it doubled.
+// Parses and delivers frames in bursts. Fault injection may return more frames than the port gave: delayed frames and
+// duplicates.
 uint32_t WorkerCore::take_all(std::span<rte_mbuf*> frames, PortUse& from) {
     const auto count = static_cast<uint32_t>(frames.size());
     while (!frames.empty()) {
@@ -280,7 +281,8 @@ std::span<rte_mbuf*> WorkerCore::impair(std::span<rte_mbuf*> frames, PortUse& fr
     size_t kept = 0;
     for (rte_mbuf* const frame : frames)
         if (rte_mbuf* const own = keep(frame, impair_pool_); own != nullptr) frames[kept++] = own;
-    // By the clock after they came: were we preempted since the round began, delays are not the shorter for it.
+    // Uses the current time, not the start of the round: if we were preempted meanwhile, delays must not become
+    // shorter.
     return from.impairment->run(frames.first(kept), now_ns());
 }
 
@@ -302,7 +304,7 @@ rte_mbuf* WorkerCore::keep(rte_mbuf* mbuf, rte_mempool* pool) {
 }
 
 void WorkerCore::parse_burst(rte_mbuf** mbufs, uint16_t count, PortUse& from, FrameSource origin) {
-    constexpr uint16_t kAhead = 4;  // frames whose headers are on their way into L1
+    constexpr uint16_t kAhead = 4;  // frames whose headers are being prefetched into L1
     for (uint16_t i = 0; i < std::min(count, kAhead); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
     wire::ParsedFrame* small[kRxBurst];
     uint16_t small_count = 0;
@@ -317,7 +319,8 @@ void WorkerCore::parse_burst(rte_mbuf** mbufs, uint16_t count, PortUse& from, Fr
     if (frames.finished != 0) rte_mempool_put_bulk(sink_.pool(), reinterpret_cast<void**>(mbufs), frames.finished);
 }
 
-// The way to a frame in the peer's memory is long, and each is a stream of its own to the core's prefetcher.
+// Prefetches a frame in the peer's memory, which is far away. Each frame is a stream of its own to the hardware
+// prefetcher.
 static inline void fetch(const rte_mbuf& frame) {
     constexpr uint16_t kMost = 1024;
     if (frame.pool != nullptr) return;
@@ -326,7 +329,7 @@ static inline void fetch(const rte_mbuf& frame) {
         rte_prefetch0(rte_pktmbuf_mtod_offset(&frame, const void*, at));
 }
 
-// From frames.next on, so that it can be called again when a fault has left it.
+// Starts at frames.next, so that it can be called again after a fault has aborted it.
 void WorkerCore::deliver_burst(ParsedBurst& frames) {
     while (frames.next < frames.count) {
         if (const uint16_t after = frames.next + 1u; after < frames.count) fetch(*frames.mbufs[after]);
@@ -335,8 +338,9 @@ void WorkerCore::deliver_burst(ParsedBurst& frames) {
     }
 }
 
-// Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does, in half
-// the instructions, since nearly all have one segment and are of one pool.
+// Removes frames that were passed on from the burst, and collects the others to free them together. This does the same
+// as rte_pktmbuf_free_bulk() in half the instructions, because nearly all frames have one segment and come from one
+// pool.
 void WorkerCore::finish_frame(ParsedBurst& frames, bool stays) {
     rte_mbuf* const mbuf = frames.mbufs[frames.next++];
     if (!stays || mbuf->pool == nullptr) return;
@@ -371,7 +375,7 @@ bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const RdmaInterface& in
         read.origin = origin;
         read.accepted = interface.receives(read.parsed.flow, origin == FrameSource::kPort);
     }
-    // Of a small payload all is in one piece: such a frame was copied whole.
+    // A frame with a small payload was copied whole if it was in the peer's memory, so its payload is contiguous.
     return read.parsed.payload_bytes <= wire::kSmallPayload && bytes.size() <= Frame::kCopiedBytes;
 }
 
@@ -448,8 +452,8 @@ bool WorkerCore::discover_kept(rte_mbuf* mbuf, PortUse& from) {
 }
 
 void WorkerCore::ring_doorbell(transport::QueuePair& qp) {
-    // The exchange pairs with the one in take_doorbells(): whoever finds `true` knows that the worker's exchange comes
-    // later and that it sees, by acquire, the work published before this release.
+    // The exchange pairs with the one in take_doorbells(). A thread that finds `true` knows that the worker's exchange
+    // comes later and, by acquire, sees the work that was published before this release.
     if (!qp.doorbell.exchange(true, std::memory_order_acq_rel))
         doorbells_[std::min<unsigned>(qp.priority, kPriorities - 1)].add(qp);
 }
@@ -484,7 +488,7 @@ void WorkerCore::ask_multipath(transport::QueuePair& qp, const transport::Path& 
     sink_.flush();
 }
 
-// Questions for neighbours and reports of groups, as far as there is room: the rest is due the next time.
+// Sends questions for neighbours and reports of groups while there are mbufs. The rest stays due.
 void WorkerCore::send_control_frames(PortUse& use) {
     while (rte_mbuf* const mbuf = sink_.take()) {
         auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
@@ -536,7 +540,7 @@ void Worker::ring_doorbell(transport::QueuePair& qp) {
 
 void Worker::set_state(const transport::WorkerQuiesced&, transport::QueuePair& qp, ibv_qp_state state) {
     const LcoreScope lcore(core_->lcore());
-    core_->take_doorbells();  // one that was rung before the QP is reset says nothing of what is posted after
+    core_->take_doorbells();  // a doorbell from before the reset says nothing about later posts
     core_->engine().set_state(qp, state, core_->protocol_ns());
     core_->flush();
 }
@@ -561,10 +565,10 @@ void Worker::ask_multipath(const transport::WorkerQuiesced&, transport::QueuePai
 
 void Worker::remove(const transport::WorkerQuiesced&, transport::QueuePair& qp) {
     const LcoreScope lcore(core_->lcore());
-    // A program may destroy a QP right after it has posted to it, without asking for a completion, and count on a NIC
-    // that has sent by then. What cannot be sent now is lost, as when a NIC's link is down.
+    // A program may destroy a QP right after posting to it without asking for a completion, and rely on a NIC that has
+    // sent the request already. What cannot be sent now is lost, as when a NIC's link is down.
     constexpr uint32_t kMaxRounds = 64;
-    core_->take_doorbells();  // none may be left that leads to it
+    core_->take_doorbells();  // so that no doorbell refers to the QP any more
     for (uint32_t rounds = 0; qp.active && rounds < kMaxRounds; ++rounds) core_->round();
     core_->engine().remove(qp);
     core_->flush();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An lcore worker: RX burst, protocol, TX burst and timers run to completion on it.
-// "Whoever holds the worker's drive lock is the worker": a dedicated lcore holds it all the time and gives it up at the
-// end of a round when a control call asks for it; with shared progress every driver takes it for a round.
+// A worker receives bursts, runs the protocol, sends bursts and serves timers, all to completion on one lcore. The
+// thread that holds the worker's drive lock is the worker. A dedicated lcore holds the lock all the time and releases
+// it at the end of a round when a control call waits for it. With shared progress each thread that drives the worker
+// takes the lock for one round.
 #pragma once
 
 #include <atomic>
@@ -14,8 +15,8 @@
 
 namespace rove::datapath {
 
-class PacketSink;  // the engine's sink: mbufs of this worker to its ports' TX queues
-class WorkerCore;  // what only the driving thread touches
+class PacketSink;  // the engine's packet sink, which sends to the ports' TX queues
+class WorkerCore;  // the part that only the driving thread uses
 
 class Worker {
   public:
@@ -24,7 +25,7 @@ class Worker {
     explicit Worker(std::unique_ptr<WorkerCore> core);
     ~Worker();
 
-    // Makes the calling thread the worker while it lives. Control calls only; must not nest.
+    // Makes the calling thread the worker during its lifetime. For control calls only. It must not be nested.
     class Hold final : public transport::WorkerQuiesced {
       public:
         explicit Hold(Worker& worker) : worker_(worker) { worker_.lock_.lock(); }
@@ -34,7 +35,8 @@ class Worker {
         Worker& worker_;
     };
 
-    // The same for whoever would make a round, and does without if somebody else is the worker: then it is false.
+    // Makes the calling thread the worker as Hold does, but does not wait. It converts to false if another thread is
+    // the worker.
     class Drive final : public transport::WorkerQuiesced {
       public:
         explicit Drive(Worker& worker) : worker_(worker.lock_.try_lock() ? &worker : nullptr) {}
@@ -47,32 +49,33 @@ class Worker {
         Worker* const worker_;
     };
 
-    // While this worker stands still. Non-inline so that verbs needs not see PacketSink: state changes and removal go
-    // through these.
+    // The functions below must be called while this worker does not run. They change and remove QPs, and are not inline
+    // so that verbs need not see PacketSink.
     void set_state(const transport::WorkerQuiesced&, transport::QueuePair& qp, ibv_qp_state state);
     void set_priority(const transport::WorkerQuiesced&, transport::QueuePair& qp, uint8_t priority);
-    // Before RTR and RTS: where the PSNs start; and whether an RC QP speaks mp.
+    // Set the first PSN, before RTR and before RTS. `multipath` is true if an RC QP uses mp.
     void start_receiving(const transport::WorkerQuiesced&, transport::QueuePair& qp, uint32_t rq_psn, bool multipath);
     void start_sending(const transport::WorkerQuiesced&, transport::QueuePair& qp, uint32_t sq_psn);
-    // Engine::ask_multipath().
+    // Calls Engine::ask_multipath().
     void ask_multipath(const transport::WorkerQuiesced&, transport::QueuePair& qp, const transport::Path& path,
                        uint32_t remote_qpn, uint32_t nonce);
     void remove(const transport::WorkerQuiesced&, transport::QueuePair& qp);
     void flush(const transport::WorkerQuiesced&, transport::QueuePair& qp);
 
-    // Any thread: work was posted to `qp`. Lock-free; a QP is in a list at most once.
+    // Announces that work was posted to `qp`. Any thread may call it. It is lock-free, and a QP is in a list at most
+    // once.
     void ring_doorbell(transport::QueuePair& qp);
 
-    uint16_t index() const;  // as in QueuePair::worker
-    unsigned lcore() const;  // DPDK's number of where it runs
+    uint16_t index() const;  // the number in QueuePair::worker
+    unsigned lcore() const;  // DPDK's number of the lcore that it runs on
 
-    // Of lib/datapath: the drive lock, and what it protects.
+    // For lib/runtime: the drive lock, and the data that it protects.
     DriveLock& lock() { return lock_; }
     WorkerCore& core(const transport::WorkerQuiesced&) { return *core_; }
 
   private:
-    friend class WorkerCore;  // frames go from worker to worker
-    // Gives up the drive lock. What is left to do, and when, is told to the background thread if that sleeps.
+    friend class WorkerCore;  // because frames are handed from worker to worker
+    // Releases the drive lock. If the progress thread sleeps, first tells it when there is work to do.
     void leave();
 
     DriveLock lock_;
