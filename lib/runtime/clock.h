@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workers' clock: the TSC since start, scaled to nanoseconds by a multiplication (about 9 ns a reading).
+// The workers' clock: the TSC since the start, scaled to nanoseconds by a multiplication. Reading it takes about 9 ns.
 #pragma once
 
 #include <rte_cycles.h>
@@ -15,7 +15,7 @@ class Clock {
         multiplier_ =
             static_cast<uint64_t>((static_cast<unsigned __int128>(1'000'000'000) << kShift) / rte_get_tsc_hz());
     }
-    // Starts at 1 ms: the transport uses 0 for "not set".
+    // Returns the time. It starts at 1 ms because the transport uses 0 for "not set".
     uint64_t now_ns() const {
         return kOriginNs +
                static_cast<uint64_t>((static_cast<unsigned __int128>(rte_rdtsc() - base_) * multiplier_) >> kShift);

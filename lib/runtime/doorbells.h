@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// QPs whose doorbell was rung and that their worker has not looked at: a list that any thread adds to and the worker
-// takes.
+// The QPs whose doorbell was rung and has not been consumed by their worker: a list to which any thread adds, and from
+// which the worker takes.
 //
-// Lock-free, so a thread that is preempted while it rings delays the requests of its own QP only. In DPDK's ring of
-// several producers each waits, spinning, until those that reserved a slot before it have filled theirs: with 128
-// threads on two cores nearly all of the time went there.
+// The list is lock-free, so a thread that is preempted while it rings delays only the requests of its own QP. In DPDK's
+// multi-producer ring each producer spins until those that reserved a slot before it have filled their slots. With 128
+// threads on two cores that took nearly all of the time.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,8 @@ namespace rove::datapath {
 
 class Doorbells {
   public:
-    // Any thread. `qp` is not in the list: whoever sets QueuePair::doorbell adds it.
+    // Adds `qp`. Any thread may call it. `qp` is not in the list, because the thread that sets QueuePair::doorbell adds
+    // it.
     void add(transport::QueuePair& qp) {
         transport::QueuePair* latest = latest_.load(std::memory_order_relaxed);
         // Release pairs with the acquire in take_all(), which reads next_rung.
@@ -24,8 +25,8 @@ class Doorbells {
         while (!latest_.compare_exchange_weak(latest, &qp, std::memory_order_release, std::memory_order_relaxed));
     }
 
-    // The worker: calls `visit(QueuePair&)` for each, in the order in which they were added. They are no longer in the
-    // list: as soon as its flag is cleared, one may be added again.
+    // Empties the list and calls `visit(QueuePair&)` for each QP in the order in which they were added. Only the worker
+    // may call it. A QP may be added again as soon as its flag is cleared.
     void take_all(auto&& visit) {
         if (latest_.load(std::memory_order_relaxed) == nullptr) return;
         transport::QueuePair* next = latest_.exchange(nullptr, std::memory_order_acquire);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What there is to see of a datapath, as JSON values: for telemetry, and for the prompt and tables of rove-testpmd.
-// Each call holds a worker, or all, while it reads; none may be made on a worker or inside a Runtime::Pause.
+// The state of a datapath as JSON values, for telemetry and for the prompt and tables of rove-testpmd. Each call holds
+// one worker or all workers while it reads, so it must not be made on a worker or inside a Runtime::Pause.
 #pragma once
 
 #include <cstddef>
@@ -18,42 +18,44 @@ struct PortStatistics;
 
 using Report = nlohmann::ordered_json;
 
-// By device.
+// Reports by device.
 Report report_devices(Runtime& runtime);  // addresses, link
 Report report_ports(Runtime& runtime);    // frames and bytes
-Report report_xstats(Runtime& runtime);   // the driver's extended statistics, where they are not 0
+Report report_xstats(Runtime& runtime);   // the driver's extended statistics that are not 0
 Report report_neighbours(Runtime& runtime);
-// Of one: frames and bytes; and who is known.
+// Reports of one device: frames and bytes, and the neighbour table.
 Report report_statistics(const PortStatistics& counted);
 Report report_neighbours(const Neighbours& neighbours);
-// By path of `interface`, then "device": what befalls frames that it receives; empty if nothing does.
+// Reports the fault injection of frames that `interface` receives, by path and then "device". The report is empty if
+// there is none.
 Report report_impairments(Runtime& runtime, const RdmaInterface& interface);
 
-// By worker.
+// Reports by worker.
 Report report_workers(Runtime& runtime);    // the transport's counters
 Report report_drops(Runtime& runtime);      // frames dropped, by reason
-Report report_multipath(Runtime& runtime);  // what QPs in mp mode share
+Report report_multipath(Runtime& runtime);  // state shared by QPs in mp mode
 
-// Of all RC QPs together, packets that are to be acknowledged; of READs in rc mode those that they ask for. Of those
-// that were "sent", some were "acknowledged", some "lost" and sent again, some "abandoned" when their QP ended, and the
-// others are "in_flight". Each is counted by itself.
+// Reports the packets of all RC QPs together that must be acknowledged; for READs in rc mode, the packets that they ask
+// for. Each packet that was "sent" has been "acknowledged", or "lost" and retransmitted, or "abandoned" when its QP
+// ended, or is "in_flight". Each of these is counted independently.
 Report report_balance(Runtime& runtime);
 
-// Numbers of QPs, at most `most`, from the index `first` of the table on.
+// Reports the numbers of at most `most` QPs, from index `first` of the table on.
 Report report_qps(Runtime& runtime, uint32_t first, size_t most);
-// Of one QP; null if there is none.
+// Reports one QP, or null if it does not exist.
 Report report_qp(Runtime& runtime, uint32_t qpn);
-// By stream ("requests", "responses") and UDP source port. In mp mode: what became of the latest packets by virtual
-// path, as transport::PathTally. In rc mode: of the requests, the state of their only path and how many packets are on
-// their way.
+// Reports by stream ("requests", "responses") and UDP source port. In mp mode, reports the results of the latest
+// packets by virtual path, as transport::PathTally. In rc mode, reports for the requests the state of their only path
+// and the number of packets in flight.
 Report report_paths(Runtime& runtime, uint32_t qpn);
-// By device, of all its QPs in mp mode together: the `most` paths that lost most, then have most marks, then packets;
-// and what the others sum up to, under "others" and how many they are.
+// Reports by device, for all its QPs in mp mode together: the `most` paths with the most losses, then marks, then
+// packets. The sums and the number of the other paths are under "others".
 Report report_port_paths(Runtime& runtime, size_t most);
-// In mp mode, by stream: each packet on its way.
+// Reports each packet in flight by stream, in mp mode.
 Report report_packets(Runtime& runtime, uint32_t qpn);
 
-// The interface of the device called `name`, or null; and the names of all, with a blank before each.
+// Returns the interface of the device called `name`, or null. The second function returns the names of all devices,
+// each after a blank.
 const RdmaInterface* find_interface(Runtime& runtime, std::string_view name);
 std::string device_names(Runtime& runtime);
 
