@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Goodput of RDMA WRITEs between N processes, each to all others in turn, over one RC QP a pair. Plain libibverbs.
+// Measures the goodput of RDMA WRITEs between N processes, each to all others in turn, over one RC QP per pair. Plain
+// libibverbs.
 //
 //     all_to_all --folder DIR --processes N --rank R [--size BYTES] [--seconds S]
 //
-// The processes find each other by files in an empty folder that they share: `R` (where its memory and its QPs are),
-// `R.connected`, `R.done`. Each prints what the others have acknowledged to it between the time when all were connected
-// and its own end. gbps counts payload.
+// The processes find each other by files in an empty folder that they share: `R` (the addresses of its memory and its
+// QPs), `R.connected`, `R.done`. Each prints the bytes that the others have acknowledged to it between the time when
+// all were connected and its own end. gbps counts payload.
 #include <infiniband/verbs.h>
 #include <unistd.h>
 
@@ -39,26 +40,26 @@ struct Options {
     double seconds = 1;
 };
 
-// What a process tells the others.
+// The data that a process gives the others.
 struct Endpoint {
     ibv_gid gid;
-    uint64_t address;  // of as many pieces of `size` bytes as there are processes: that of each writer
+    uint64_t address;  // one piece of `size` bytes per process, for that writer
     uint32_t rkey;
-    std::array<uint32_t, kMaxProcesses> qpns;  // by the process at the other end
+    std::array<uint32_t, kMaxProcesses> qpns;  // indexed by the process at the other end
 };
 
 void check(bool good, const char* what) {
     if (!good) throw std::runtime_error(std::string(what) + ": " + std::strerror(errno));
 }
 
-// A file of that name appears with all of its bytes.
+// Makes a file appear under its name with all of its bytes.
 void tell(const Options& options, const std::string& name, const void* bytes, size_t count) {
     const auto unfinished = options.folder / (name + ".new");
     std::ofstream(unfinished, std::ios::binary).write(static_cast<const char*>(bytes), static_cast<long>(count));
     std::filesystem::rename(unfinished, options.folder / name);
 }
 
-// While it waits, it polls: a passive end needs nothing of the sort, but it is what such programs do.
+// Polls while it waits. A passive end need not, but such programs do.
 void wait_for(const Options& options, const std::string& name, ibv_cq* cq) {
     for (const auto start = Clock::now(); !std::filesystem::exists(options.folder / name);) {
         if (Clock::now() - start > kPatience) throw std::runtime_error("no file " + name);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far apart two cores are at this moment: every interval, the round trip of a cache line between them.
+// Measures the distance of two cores: in every interval, the round trip of a cache line between them.
 //
 //     core_distance [--cores A B] [--interval-ms MS]
 //
 // Prints lines "MONOTONIC_SECONDS ROUND_TRIP_NS" until it is ended. A hypervisor may move virtual cores while programs
-// run: on the project's machine the round trip jumps between 140 and 570 ns every few seconds, and everything that two
-// cores do together then takes up to three times as long. bench/run compares only runs made at the same distance.
-// Takes about 0.2 % of both cores, at real-time priority so that busy programs do not delay it.
+// run: on the project's machine the round trip changes between 140 and 570 ns every few seconds, and all joint work of
+// two cores then takes up to three times as long. bench/run compares only runs made at the same distance. It takes
+// about 0.2 % of both cores, at real-time priority so that busy programs do not delay it.
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
@@ -22,7 +22,7 @@
 namespace {
 
 constexpr uint32_t kRoundTrips = 64;         // per probe: 10-40 us
-constexpr int64_t kPartnerWaitNs = 200'000;  // a probe is given up when the other core comes later than this
+constexpr int64_t kPartnerWaitNs = 200'000;  // a probe ends without a result if the other core is later than this
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
 struct alignas(128) Line {  // 128: adjacent-line prefetch pairs cache lines
@@ -58,7 +58,7 @@ bool wait_for(const Line& line, uint64_t value, int64_t deadline_ns) {
     return true;
 }
 
-// Both cores do probe k at the same instant; the values of a probe are distinct from those of a probe given up.
+// Both cores start probe k at the same time. The values of a probe differ from the values of an abandoned one.
 void probe(bool first, int64_t at_ns, uint64_t k) {
     sleep_until(at_ns);
     const int64_t deadline = at_ns + kPartnerWaitNs;
@@ -90,7 +90,7 @@ int main(int argc, char** argv) try {
     CLI11_PARSE(app, argc, argv);
 
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    const int64_t start = now_ns() + 10'000'000;  // both threads run by then
+    const int64_t start = now_ns() + 10'000'000;  // both threads run at that time
     const auto run = [&](bool first) {
         pin(cores[first ? 0 : 1]);
         for (uint64_t k = 1;; ++k) probe(first, start + static_cast<int64_t>(k) * interval_ms * 1'000'000, k);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two cores can move between two processes if nothing is left but the copies: one copies from a message of its own
-// into shared memory, the other from there into a message of its own. No port, no headers, no descriptors.
+// Measures the rate at which two processes on two cores move data if only the copies remain: one copies from a message
+// of its own into shared memory, the other from there into a message of its own. There are no ports, headers or
+// descriptors.
 //
 //     memory_floor --send|--recv NAME --seconds S
 //
-// NAME: of the memory, as shm_open() has it; the receiver makes it, and is started first. gbps counts payload.
+// NAME is the name of the memory for shm_open(). The receiver makes it and is started first. gbps counts payload.
 #include <fcntl.h>
 #include <immintrin.h>
 #include <sys/mman.h>
@@ -26,11 +27,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kPieceBytes = 4096;  // the payload of a full packet
-constexpr uint32_t kPieces = 512;       // in the shared memory: as many as a ring of rove's has slots
-constexpr uint32_t kBurst = 8;          // pieces that are told of together
+constexpr uint32_t kPieces = 512;       // in the shared memory: the slots of a ring of rove's
+constexpr uint32_t kBurst = 8;          // pieces announced together
 constexpr uint32_t kMessageBytes = 1 << 20;
 constexpr double kWarmUpSeconds = 0.2;  // not counted
-constexpr uint64_t kEnd = UINT64_MAX;   // in place of the count: the sender is done
+constexpr uint64_t kEnd = UINT64_MAX;   // replaces the count when the sender is done
 
 struct Shared {
     alignas(64) std::atomic<uint64_t> written{0};

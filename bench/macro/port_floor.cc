@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a DPDK port can do when payload is really produced and consumed: the reference of rove's speed table.
+// Measures a DPDK port whose payload is really produced and consumed: the reference of rove's speed table.
 //
 //     port_floor EAL_ARGS -- --send|--recv|--echo|--pingpong --size FRAME_BYTES --seconds S [--crc]
 //
-// Units: sizes are bytes of the Ethernet frame without FCS, gbps counts those bytes, latencies are nanoseconds.
-// A pair is --send with --recv (rate) or --pingpong with --echo (latency). The first of a pair ends the run with a
-// frame that says so, and neither calls rx_burst or tx_burst after it: memif of DPDK 22.11 unmaps the rings in another
-// thread when the peer leaves, and a process that is inside a burst then crashes.
+// Units: sizes are bytes of the Ethernet frame without FCS, gbps counts those bytes, latencies are nanoseconds. A pair
+// is --send with --recv (rate) or --pingpong with --echo (latency). The first of a pair ends the run with a special
+// frame, and neither calls rx_burst or tx_burst after it: memif of DPDK 22.11 unmaps the rings in another thread when
+// the peer leaves, and a process that is inside a burst then crashes.
 #include <rte_cycles.h>
 #include <rte_eal.h>
 #include <rte_ethdev.h>
@@ -30,18 +30,18 @@ namespace {
 
 constexpr uint16_t kPort = 0;
 constexpr uint32_t kHeaderBytes = 74;       // Ethernet + IPv4 + UDP + BTH + RETH + ICRC: a full RoCEv2 WRITE packet
-constexpr uint32_t kBufferBytes = 1 << 20;  // the message that the speed table moves
+constexpr uint32_t kBufferBytes = 1 << 20;  // the message of the speed table
 constexpr uint32_t kPoolMbufs = 8191;       // 2^13 - 1, as rove's own pool
 constexpr uint32_t kPoolCacheMbufs = 256;   // per lcore
 constexpr uint32_t kFrameRoomBytes = 4352;  // 4096 + headers, rounded up to 256
-constexpr uint16_t kRingDescriptors = 256;  // asked for; memif takes its own rsize instead
+constexpr uint16_t kRingDescriptors = 256;  // the number asked for; memif uses its own rsize instead
 constexpr uint32_t kMaxBurst = 64;          // packets
 constexpr uint64_t kLinkWaitSeconds = 30;   // for the peer to start
-constexpr double kWarmUpSeconds = 0.2;      // caches, page tables and clocks settle; not counted
-constexpr uint32_t kMaxSamples = 1 << 22;   // of --pingpong; 16 MiB
+constexpr double kWarmUpSeconds = 0.2;      // for caches, page tables and clocks; not counted
+constexpr uint32_t kMaxSamples = 1 << 22;   // samples of --pingpong; 16 MiB
 constexpr uint32_t kDisconnectMicroseconds = 50'000;  // memif frees its rings after it has taken the link down
-constexpr uint32_t kNumberOffset = 14;                // in the frame, bytes: its running number, or
-constexpr uint32_t kLastFrame = UINT32_MAX;           // the end of the run
+constexpr uint32_t kNumberOffset = 14;                // offset of the frame's running number in bytes
+constexpr uint32_t kLastFrame = UINT32_MAX;           // in place of the number: the end of the run
 
 struct Options {
     bool send = false, recv = false, echo = false, pingpong = false;
@@ -88,12 +88,12 @@ class Port {
         return link.link_status == RTE_ETH_LINK_UP;
     }
 
-    // Fills `mbufs`, or nothing: false when the pool is empty for now (the port holds sent packets).
+    // Fills `mbufs` or none of them. Returns false if the pool is empty for now, because the port holds sent packets.
     bool alloc(rte_mbuf** mbufs, uint16_t n) { return rte_pktmbuf_alloc_bulk(pool_, mbufs, n) == 0; }
 
     uint16_t receive(rte_mbuf** mbufs, uint16_t n) { return rte_eth_rx_burst(kPort, 0, mbufs, n); }
 
-    // Sends all of `mbufs`, waiting for room.
+    // Sends all of `mbufs` and waits for room.
     void transmit(rte_mbuf** mbufs, uint16_t n) {
         uint16_t sent = rte_eth_tx_burst(kPort, 0, mbufs, n);
         while (sent < n) sent += rte_eth_tx_burst(kPort, 0, mbufs + sent, n - sent);
@@ -106,7 +106,7 @@ class Port {
     rte_mempool* pool_ = nullptr;
 };
 
-// The application's message: payloads are taken from it, or put into it, front to back and over again.
+// The application's message. Payloads are read from it or written to it, front to back and over again.
 class Message {
   public:
     explicit Message(uint32_t payload_bytes) : payload_bytes_(payload_bytes), bytes_(kBufferBytes) {
@@ -124,7 +124,7 @@ class Message {
     std::vector<uint8_t> bytes_;
 };
 
-// Writes the headers of a frame (an experimental EtherType, so that nobody takes it for RoCE) and a running number.
+// Writes the headers of a frame, with an experimental EtherType so that it is not RoCE, and a running number.
 void write_header(uint8_t* frame, uint32_t number) {
     static const auto header = [] {
         std::array<uint8_t, kHeaderBytes> h{};
@@ -160,7 +160,7 @@ bool is_last(const rte_mbuf* mbuf) {
     return number == kLastFrame;
 }
 
-// Ends the run: tells the peer, and stays until it has left.
+// Ends the run: sends the last frame and stays until the peer has left.
 void send_last(Port& port, const Options& options, Message& message) {
     rte_mbuf* mbuf;
     while (!port.alloc(&mbuf, 1)) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Goodput of RDMA WRITE over N RC QPs in turn, and what an idle QP costs in memory. Plain libibverbs.
+// Measures the goodput of RDMA WRITE over N RC QPs in turn, and the memory of an idle QP. Plain libibverbs.
 //
 //     qp_scale [--host SERVER_ADDRESS] --qps N --size BYTES [--seconds S] [--port TCP_PORT] [--device NAME]
 //     [--registrations RATE]
 //
 // Without --host it is the server: the target of the WRITEs, blocked in a TCP read as perftest's server is. Sizes are
 // bytes, gbps counts payload. At the end the server checks every byte of its buffer, and a tag that each QP has
-// written. With --registrations the client has a second thread, which registers a page and deregisters it again, so
-// many times a second. perftest is no use here: it takes a buffer and a deep send queue per QP, 10 000 times 1 MiB and
+// written. With --registrations the client has a second thread that registers and deregisters a page at that rate per
+// second. perftest does not serve here: it takes a buffer and a deep send queue per QP, which is 10 000 times 1 MiB and
 // more.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -32,9 +32,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kOutstanding = 32;                        // WRITEs in flight over all QPs
-constexpr size_t kBufferBytes = 1 << 20;                     // as the copy floor's; larger messages get a larger one
-constexpr uint64_t kTagBase = 0x7461'6700'0000'0000;         // "tag" and the QP's index
+constexpr uint32_t kOutstanding = 32;                 // WRITEs in flight over all QPs
+constexpr size_t kBufferBytes = 1 << 20;              // the copy floor has the same; larger messages get a larger one
+constexpr uint64_t kTagBase = 0x7461'6700'0000'0000;  // "tag" and the QP's index
 constexpr auto kConnectPatience = std::chrono::seconds(30);  // for the server to start
 constexpr uint32_t kPsnMask = 0xffffff;                      // 24 bits, IBTA 9.2
 
@@ -43,7 +43,7 @@ struct Options {
     uint32_t qps = 1;
     size_t size = 1 << 20;
     double seconds = 2;
-    uint32_t registrations = 0;  // a second
+    uint32_t registrations = 0;  // per second
     uint16_t port = 18700;
     bool client() const { return !host.empty(); }
     size_t buffer_bytes() const { return std::max(size, kBufferBytes / size * size); }
@@ -53,7 +53,8 @@ struct Options {
     throw std::runtime_error(what + ": " + std::strerror(errno));
 }
 
-// The TCP connection over which the two ends find each other. Both run this program, so structs go as they are.
+// The TCP connection over which the two ends exchange their addresses. Both run this program, so structs are sent as
+// they are.
 class Control {
   public:
     explicit Control(const Options& options) {
@@ -116,7 +117,7 @@ class Control {
     int fd_ = -1;
 };
 
-// What one end tells the other.
+// The data that one end sends the other.
 struct Endpoint {
     ibv_gid gid;
     uint64_t buffer_address, tags_address;
@@ -135,7 +136,7 @@ uint8_t pattern(size_t offset) {
     return static_cast<uint8_t>(offset * 131 + (offset >> 8) * 7 + 1);
 }
 
-// Registers and deregisters a page beside the WRITEs, while it lives. Says at its end how often.
+// Registers and deregisters a page while the WRITEs run. At its end it prints the rate.
 class Registrar {
   public:
     Registrar(ibv_pd* pd, uint32_t rate) : pd_(pd), rate_(rate) {
@@ -157,7 +158,7 @@ class Registrar {
             const std::chrono::duration<double> passed = Clock::now() - start;
             for (const auto due = static_cast<uint64_t>(passed.count() * rate_); count_ < due; ++count_) {
                 ibv_mr* mr = ibv_reg_mr(pd_, page, sizeof page, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-                if (mr == nullptr || ibv_dereg_mr(mr) != 0) return;  // the rate says so
+                if (mr == nullptr || ibv_dereg_mr(mr) != 0) return;  // the printed rate shows it
             }
         }
     }
@@ -196,7 +197,7 @@ class Node {
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 
-    // Makes the QPs and connects each to the peer's of the same index.
+    // Creates the QPs and connects each to the peer's QP of the same index.
     void connect(Control& control) {
         const size_t resident_before = resident_bytes();
         std::vector<uint32_t> numbers;
@@ -219,7 +220,7 @@ class Node {
         control.barrier();
     }
 
-    // WRITEs for the given time, the QPs in turn, then one tag over every QP.
+    // WRITEs for the given time with the QPs in turn, then one tag over every QP.
     void write_all() {
         const size_t slots = buffer_.size() / options_.size;
         const Registrar registrar(pd_, options_.registrations);
@@ -277,12 +278,12 @@ class Node {
 
     uint32_t send_depth() const { return (kOutstanding + options_.qps - 1) / options_.qps; }
 
-    // Whether the next WRITE, number `posted`, may go to its QP.
+    // Returns true if the next WRITE, number `posted`, may be posted to its QP.
     bool has_room(uint64_t posted, uint64_t completed) const {
         return posted - completed < kOutstanding && in_flight_[posted % options_.qps] < send_depth();
     }
 
-    // As shallow as the load allows: 1 WQE each way from kOutstanding QPs on.
+    // Creates a QP as shallow as the load allows: 1 WQE each way from kOutstanding QPs on.
     uint32_t create_qp() {
         ibv_qp_init_attr init{};
         init.send_cq = init.recv_cq = cq_;
@@ -329,7 +330,7 @@ class Node {
                "RTS");
     }
 
-    // Both ends can work it out, and neighbouring QPs do not share it.
+    // Returns a first PSN that both ends can compute and that neighbouring QPs do not share.
     static uint32_t first_psn(uint32_t qp_number) { return qp_number * 2654435761u >> 8 & kPsnMask; }
 
     static void modify(ibv_qp* qp, ibv_qp_attr& attr, int mask, const char* state) {
@@ -399,7 +400,7 @@ int main(int argc, char** argv) try {
     Control control(options);
     node.connect(control);
     if (options.client()) node.write_all();
-    control.barrier();  // the server's wait for the client's end
+    control.barrier();  // the server waits here for the client's end
     if (!options.client()) node.verify();
     control.barrier();
     return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Half round trip of small messages over one kernel TCP connection: what rove's latency is compared with.
+// Measures half the round trip of small messages over one kernel TCP connection, the reference for rove's latency.
 //
 //     tcp_pingpong --port PORT [--host SERVER_ADDRESS] [--size BYTES] [--seconds S]
 //
@@ -67,7 +67,7 @@ void send_message(int fd, const std::vector<char>& message) {
         throw std::runtime_error("a small message did not fit into the socket");
 }
 
-// Returns false when the peer has closed the connection.
+// Returns false if the peer has closed the connection.
 bool receive_message(int fd, std::vector<char>& message) {
     for (size_t received = 0; received < message.size();) {
         const ssize_t n = recv(fd, message.data() + received, message.size() - received, MSG_DONTWAIT);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the TENT engine costs on top of what carries its bytes: WRITEs of one process to another, through the engine and
-// without it, in turns of kTurnNs, so that both meet the machine in the same states. Without it is ibv_post_send() and
+// Measures the overhead of the TENT engine: WRITEs of one process to another, through the engine and without it, in
+// alternating turns of kTurnNs, so that both meet the same machine states. A turn without it uses ibv_post_send() and
 // ibv_poll_cq(), or with --shm, where the engine copies to memory that both processes map, memcpy().
 //
 //     tent_overhead [--shm] --port TCP_PORT                                    the target
 //     tent_overhead [--shm] --peer HOST:TCP_PORT [--size BYTES] [--outstanding N] [--seconds S]
 //
-// Both sides use one port, the same memory, MTU and QP attributes (the engine's own Connection), no order between
-// WRITEs, a completion for each, and as many outstanding, each at a place of its own. A verbs turn posts again what it
-// polled; an engine turn asks for the status of its batches one after the other. A WRITE's time is all of it, with what
-// the API asks for before and after: outstanding divided by the rate. Rates per second, times in us; the ratio and the
-// difference are medians over pairs of turns.
+// Both ways use one port, the same memory, MTU and QP attributes (the engine's own Connection), no order between
+// WRITEs, a completion for each, and the same number outstanding, each at a place of its own. A verbs turn posts again
+// after each completion that it polls; an engine turn asks for the status of its batches one after the other. A WRITE's
+// time includes all calls that the API requires: it is outstanding divided by the rate. Rates are per second, times in
+// us; the ratio and the difference are medians over pairs of turns.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -35,7 +35,7 @@ namespace {
 using namespace rove::tent;
 
 constexpr size_t kMemoryBytes = 64 << 20;
-// thousands of WRITEs; short beside the seconds for which the machine stays the same
+// A turn has thousands of WRITEs, and is short compared with the seconds for which the machine stays in one state.
 constexpr uint64_t kTurnNs = 100'000'000;
 constexpr int kBatch = 32;  // completions polled at once
 constexpr uint64_t kPatienceNs = 10'000'000'000;
@@ -52,7 +52,7 @@ void check(const Status& status) {
     if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
-// An engine, and beside it a device and a connection of our own; both know `memory`.
+// An engine, and a device and connection of our own; both have registered `memory`.
 class Node {
   public:
     explicit Node(const Options& options) : options_(options), engine_(settings(options)) {
@@ -77,7 +77,7 @@ class Node {
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 
-    // Until the initiator says that it is done.
+    // Serves until the initiator is done.
     void serve() {
         for (std::string from; (from = meet()) != "";) {
             SegmentID initiator;
@@ -125,7 +125,7 @@ class Node {
         return values[values.size() / 2];
     }
 
-    // Each end tells the other where its QPs and its memory are.
+    // Exchanges the addresses of QPs and memory with the peer.
     void greet(SegmentID to) {
         const Json hello{{"from", engine_.getSegmentName()},
                          {"address", reinterpret_cast<uint64_t>(memory_)},
@@ -133,7 +133,8 @@ class Node {
                          {"endpoint", options_.shm ? Json() : to_json(connection_->local())}};
         check(engine_.sendNotification(to, {"hello", hello.dump()}));
     }
-    // The name of the segment of whoever has greeted us, once our connection is theirs; "" when it is done.
+    // Returns the name of the segment that has greeted us, once our connection is connected to it, or "" when it is
+    // done.
     std::string meet() {
         std::vector<Notification> come;
         for (const uint64_t until = monotonic_ns() + kPatienceNs;
@@ -152,7 +153,7 @@ class Node {
         return hello.at("from");
     }
 
-    // WRITEs per second, each by a batch of its own.
+    // Returns WRITEs per second, each in a batch of its own.
     double write_by_engine(uint64_t turn_ns) {
         std::vector<BatchID> places(options_.outstanding);
         for (size_t i = 0; i < places.size(); ++i) places[i] = submit(i);
@@ -233,7 +234,7 @@ class Node {
     const Options& options_;
     TransferEngine engine_;
     void* memory_ = nullptr;
-    void* copy_ = nullptr;  // with --shm: of what the engine copies, by us
+    void* copy_ = nullptr;  // with --shm: our copy of the data that the engine copies
     std::vector<std::unique_ptr<VerbsDevice>> devices_;
     ibv_mr* region_ = nullptr;
     std::unique_ptr<Connection> connection_;

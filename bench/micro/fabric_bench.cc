@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the modelled network is: packet-hops per second of real time (items_per_second), and of virtual time the
-// microseconds per second (`virtual_us`). A hop is one packet over one link, with all that its nodes do about it.
+// Measures the speed of the modelled network: packet-hops per second of real time (items_per_second), and microseconds
+// of virtual time per second (`virtual_us`). A hop is one packet over one link, with all work of its nodes.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 namespace rove::fabric {
 namespace {
 
-// A source and sink without a transport: sends each packet that arrives back to where it came from.
+// A source and sink without a transport: it returns each packet that arrives to its sender.
 class Reflector final : public Node {
   public:
     using Node::Node;
@@ -45,7 +45,7 @@ void measure(benchmark::State& state, Network& network) {
         benchmark::Counter(static_cast<double>((network.now() - start) / kMicrosecond), benchmark::Counter::kIsRate);
 }
 
-// Switches and links only. Every host sends to one in another rack. Argument: racks of 8 hosts, under 4 spines.
+// Switches and links only. Every host sends to a host in another rack. Argument: racks of 8 hosts, under 4 spines.
 void Forwarding(benchmark::State& state) {
     const auto racks = static_cast<uint32_t>(state.range(0));
     constexpr uint32_t kHosts = 8, kPackets = 16;
@@ -66,7 +66,7 @@ void Forwarding(benchmark::State& state) {
     measure(state, network);
 }
 
-// Flows of real rc engines: argument 0: racks of 10 hosts, half of the hosts send; 1: whether frames are real bytes.
+// Flows of real rc engines. Argument 0: racks of 10 hosts, half of which send; 1: whether frames are real bytes.
 void RcPermutation(benchmark::State& state) {
     Network network(1, state.range(1) != 0 ? Carry::kBytes : Carry::kHeaders);
     LeafSpineConfig config;
@@ -84,7 +84,7 @@ void RcPermutation(benchmark::State& state) {
     measure(state, network);
 }
 
-// What the process has in memory.
+// Returns the resident memory of the process.
 double resident_bytes() {
     std::ifstream statm("/proc/self/statm");
     double all = 0, resident = 0;
@@ -92,7 +92,7 @@ double resident_bytes() {
     return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-// Flows of real mp engines over 100 Gb/s: a fat tree of k*k*k/4 hosts, of which half send. Argument: k. `host_bytes` is
+// Flows of real mp engines over 100 Gb/s: a fat tree of k*k*k/4 hosts, half of which send. Argument: k. `host_bytes` is
 // memory.
 void MpFatTree(benchmark::State& state) {
     const double before = resident_bytes();

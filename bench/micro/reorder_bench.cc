@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nanoseconds per packet of the reorder bitmaps, both through class Reorder: classify, then advance or track. Packets
-// of a stream in order, and with packets that overtake each other by up to `degree`; the static bitmap has as many
-// slots as Eunomia's cap, so that it can track the same. `last`: the stream's memory goes after each round of packets,
-// and grows again in the next; `refused` are the packets of a round that could not be tracked at first. Only the ratios
-// within one run mean much on a machine that does other things too.
+// Measures nanoseconds per packet of the reorder bitmaps, both through class Reorder: classify, then advance or track.
+// Packets of a stream are in order, or overtake each other by up to `degree`; the static bitmap has as many slots as
+// Eunomia's cap, so that it can track the same. With `last` the stream's memory is freed after each round of packets
+// and grows again in the next; `refused` counts the packets of a round that could not be tracked at first. Only ratios
+// within one run are meaningful on a busy machine.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ ReorderConfig config(benchmark::State& state) {
             .static_slots = 256};
 }
 
-// Of a round, as they arrive.
+// Returns the packets of a round in their order of arrival.
 std::vector<uint32_t> shuffled(uint32_t degree) {
     std::mt19937_64 random(1);
     std::vector<std::pair<uint64_t, uint32_t>> order;

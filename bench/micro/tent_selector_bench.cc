@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nanoseconds per slice of the device selector: allocate(), post() and complete(), with the cost of each shown apart.
+// Measures nanoseconds per slice of the device selector: allocate(), post() and complete(), each shown separately.
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -18,7 +18,7 @@ std::vector<Device> devices(int64_t count) {
     return made;
 }
 
-// Arguments: devices, slices of a call, smart, priority. Time is that of a call; items are slices.
+// Arguments: devices, slices per call, smart, priority. The time is that of a call; items are slices.
 void Allocate(benchmark::State& state) {
     SelectorConfig config;
     config.enable_smart_scheduling = state.range(2) != 0;
@@ -41,7 +41,7 @@ BENCHMARK(Allocate)
     ->Args({8, 1, 1, 2})
     ->Args({8, 64, 1, 2});
 
-// The whole life of a slice.
+// Covers the whole life of a slice.
 void AllocateAndComplete(benchmark::State& state) {
     DeviceSelector selector(devices(state.range(0)), {});
     const std::vector<uint64_t> bytes(static_cast<size_t>(state.range(1)), kBlock);

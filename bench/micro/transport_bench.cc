@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nanoseconds per packet of the transport's requester and responder, without I/O. Argument 0: payload bytes; argument
-// 1: 0 = headers and pointers only, 1 = frames are built when sent and parsed when received, ICRC included. Only the
-// ratios within one run mean much on a machine that does other things too. Loopback: WRITEs between two QPs, a packet's
-// cost at both ends together, frames and acknowledgements included. Argument 1: 0 = rc, 1 = mp.
+// Measures nanoseconds per packet of the transport's requester and responder, without I/O. Argument 0: payload bytes;
+// argument 1: 0 = headers and pointers only, 1 = frames are built when sent and parsed when received, ICRC included.
+// Only ratios within one run are meaningful on a busy machine. Loopback sends WRITEs between two QPs and counts a
+// packet's cost at both ends together, frames and acknowledgements included. Its argument 1: 0 = rc, 1 = mp.
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -12,7 +12,7 @@
 namespace rove::transport {
 namespace {
 
-// The peer's packets of kRound requests; then both sides start over, outside the timing.
+// The number of requests after which both sides start over, outside the timing.
 constexpr uint32_t kRound = 1024;
 
 template <class Step>
@@ -91,7 +91,7 @@ void ResponderRead(benchmark::State& state) {
     });
 }
 
-// A burst of 32 each way in turn, as between two workers.
+// Sends bursts of 32 each way in turn, as between two workers.
 void Loopback(benchmark::State& state) {
     const auto bytes = static_cast<uint32_t>(state.range(0));
     const bool multipath = state.range(1) != 0;

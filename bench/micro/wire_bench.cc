@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nanoseconds per packet of parse_frame and build_frame by payload, and the CRC kernels against memcpy by working set.
-// Only the ratios within one run mean much on a machine that does other things too.
+// Measures nanoseconds per packet of parse_frame and build_frame by payload, and the CRC kernels in comparison with
+// memcpy by working set. Only ratios within one run are meaningful on a busy machine.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -79,9 +79,9 @@ void Crc32(benchmark::State& state) {
 }
 BENCHMARK(Crc32)->ArgNames({"kernel", "bytes"})->ArgsProduct({{0, 1, 2, 3, 4}, {8, 28, 64, 76, 256, 1024, 4096}});
 
-// Block after block of 4096 bytes through two buffers of `set` bytes. Kernel -1 is memcpy.
-// Source and target begin a page, `shift` bytes apart: glibc's memcpy (rep movsb) is many times slower on Zen 3 where
-// the target is a few bytes behind the source within a page.
+// Copies blocks of 4096 bytes through two buffers of `set` bytes. Kernel -1 is memcpy. Source and target begin a page,
+// `shift` bytes apart: glibc's memcpy (rep movsb) is many times slower on Zen 3 if the target is a few bytes behind the
+// source within a page.
 void Copy(benchmark::State& state) {
     constexpr size_t kBlock = 4096;
     const bool copy_only = state.range(0) < 0;

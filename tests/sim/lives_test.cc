@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random lives: connections of several hosts that are made (with HELLO where it is asked for), move data, end in one of
-// many ways and are made anew, from the same queue pairs or others, while packets of the former ones are still on their
-// way; shared receive queues whose queue pairs have other protection domains; peers that stand still, vanish and come
-// back. Each world comes from its seed: ROVE_SEED and ROVE_SEEDS as in worlds_test.cc. Units: virtual nanoseconds,
-// bytes.
+// Random lives. Connections of several hosts are made (with HELLO if configured), move data, end in one of many ways
+// and are made again, from the same queue pairs or others, while packets of the former ones are still in flight. Shared
+// receive queues have queue pairs of other protection domains; peers pause, vanish and return. Each world comes from
+// its seed: ROVE_SEED and ROVE_SEEDS as in worlds_test.cc. Units: virtual nanoseconds, bytes.
 //
 // DESIGN NOTES
-// 1. Every byte that a life moves is known from its number, its direction and the place: what another life left behind,
-//    or a packet of one that has ended, is seen.
-// 2. The memory that peers write is the life's own, and is deregistered when it ends. Nothing may change there
+// 1. Every byte that a life moves is a function of its number, its direction and its place, so data of another life, or
+//    of a packet from one that has ended, is detected.
+// 2. The memory that peers write is the life's own and is deregistered when the life ends. It must not change
 //    afterwards.
-// 3. Unless a life is ended under way, or its peer has gone for good, everything must succeed, whatever the network
-//    does: no queue pair dies. With stalls alone, hardly anything may be sent twice.
+// 3. Unless a life ends early or its peer vanishes for good, everything must succeed, whatever the network does: no
+//    queue pair fails. With pauses alone, hardly any packet may be retransmitted.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -30,8 +29,8 @@ constexpr uint32_t kDepth = 16;
 enum class Trouble : uint8_t { kNone, kLoss, kStalls, kOutages };
 enum class End : uint8_t {
     kDone,     // both destroy their queue pair when all is done
-    kDestroy,  // one destroys it under way; the other one has to notice
-    kReset,    // both go to RESET under way, and the same queue pairs make another connection
+    kDestroy,  // one destroys its queue pair early; the other one has to notice
+    kReset,    // both move to RESET early, and the same queue pairs make another connection
 };
 
 struct Message {
@@ -73,11 +72,11 @@ struct Side {
     Host* host = nullptr;
     QueuePair* qp = nullptr;
     QpOptions options;
-    // what it sends and lets read; what the peer WRITEs; what READs bring; receive buffers
+    // Memory that it sends and lets the peer read; that the peer WRITEs; that READs fill; receive buffers.
     Memory out, in, got, receives;
     std::vector<Message> plan;
     size_t posted = 0, completed = 0;
-    size_t receives_posted = 0, received = 0;  // of the peer's messages
+    size_t receives_posted = 0, received = 0;  // messages of the peer
     bool failed = false, destroyed = false;
     uint32_t nonce = 0;
 };
@@ -94,7 +93,7 @@ struct Life {
     uint32_t hosts[2] = {};
     Side sides[2];
     End end = End::kDone;
-    uint64_t end_ns = 0;  // when it is ended under way
+    uint64_t end_ns = 0;  // time of an early end
     bool multipath = false, connected = false, over = false;
     bool must_succeed() const { return end == End::kDone; }
 };
@@ -152,7 +151,7 @@ class Lives {
             EXPECT_EQ(shared->reorder.usage().blocks, 0u);
         }
     }
-    // Packets sent again although none was lost, by another cause than a receiver that had no receive for them.
+    // Returns the number of packets retransmitted although none was lost, without those for receivers not ready.
     uint64_t repeated() const {
         uint64_t again = 0;
         for (uint32_t i = 0; i < shared_.size(); ++i) {
@@ -188,7 +187,7 @@ class Lives {
         }
     }
 
-    // Peers that stand still, or whose cable is out, for 0.1 to 2 s.
+    // Makes peers pause, or their cables fail, for 0.1 to 2 s.
     void disturb() {
         const uint64_t pause = random_.between(100'000'000, 2'000'000'000);
         const auto host = static_cast<uint32_t>(random_.below(shared_.size()));
@@ -210,7 +209,7 @@ class Lives {
         for (uint32_t i = 0; i < kDepth; ++i) shared.free.push_back(i);
     }
 
-    // A new life; of the queue pairs of `former`, if given.
+    // Begins a new life, with the queue pairs of `former` if given.
     void begin_life(Life* former) {
         if (left_ == 0) return;
         --left_;
@@ -234,7 +233,7 @@ class Lives {
             o.mtu = mtu;
             o.depth = kDepth;
             o.timeout = 18;  // 1 s, eight times
-            // The network may still carry packets of the former connection: far from its numbers.
+            // The network may still carry packets of the former connection, so the new PSNs are far from its numbers.
             o.psn = static_cast<uint32_t>(former != nullptr
                                               ? former->sides[i].options.psn + random_.between(1 << 20, 1 << 22)
                                               : random_.below(1 << 24)) &
@@ -247,7 +246,7 @@ class Lives {
             } else {
                 side.qp = &side.host->create(o);
             }
-            // Receive buffers are of the queue's own domain; the queue pair's may be another one.
+            // Receive buffers belong to the queue's own domain; the queue pair's may be another one.
             side.qp->pd = &side;
             if (o.srq == nullptr) side.qp->recv_pd = &side;
             plan(life, i);
@@ -276,7 +275,7 @@ class Lives {
         side.receives.open(*side.host, size_t{kDepth} * kMaxBytes, pd);
     }
 
-    // HELLO, until both ends were answered; then the connection.
+    // Sends HELLO until both ends have an answer, and then connects.
     void ask(Life& life, int tries) {
         if (life.over) return;
         bool answered = true;
@@ -297,7 +296,7 @@ class Lives {
             net_->at(net_->now() + 20'000 + random_.below(2'000'000), [this, &life, tries] { ask(life, tries + 1); });
             return;
         }
-        // rc when either is configured for it: the one that is was told yes, and knows.
+        // The mode is rc if either host is configured for it. That host received a yes, and knows.
         life.multipath = true;
         for (const uint32_t host : life.hosts)
             life.multipath &= net_->host(host).engine.config().mode != transport::Mode::kRc;
@@ -378,7 +377,7 @@ class Lives {
             send.remote_addr = peer.in.region.iova + message.offset;
             send.rkey = peer.in.region.key;
             if (message.opcode == IBV_WR_RDMA_READ) {
-                // From the beginning of what the peer sends; not more than there is.
+                // It reads from the beginning of the data that the peer sends, and no more than there is.
                 send.remote_addr = peer.out.region.iova;
                 send.rkey = peer.out.region.key;
                 send.sges[0].length = static_cast<uint32_t>(std::min<size_t>(message.bytes, peer.out.bytes.size() - 1));
@@ -387,7 +386,7 @@ class Lives {
         }
     }
 
-    // That `memory` has at `at` what `from` sends of `message`, which is from `start` on.
+    // Expects `memory` to have at `at` the data that `from` sends in `message`, whose data begins at `start`.
     void expect(const Memory& memory, size_t at, const Message& message, const Life& life, int from, size_t start) {
         const size_t bytes = std::min<size_t>(message.bytes, life.sides[from].out.bytes.size() - 1);
         for (size_t i = 0; i < bytes; ++i) {
@@ -419,7 +418,7 @@ class Lives {
         } else {
             EXPECT_EQ(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
         }
-        // The WRITEs before it are there.
+        // The WRITEs before it are in memory.
         for (size_t before = 0; before <= at; ++before) {
             const Message& write = peer.plan[before];
             if (write.opcode == IBV_WR_RDMA_WRITE || write.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
@@ -448,7 +447,7 @@ class Lives {
         if (!first.destroyed) {
             close(life, first);
         } else if (second.failed || net_->now() > life.end_ns + 20'000'000'000) {
-            // Whoever had something to send has noticed; whoever had not waits in vain, and gives up.
+            // A side with data to send has noticed. A side without any waits until it gives up.
             finish(life, false);
         }
     }
@@ -462,7 +461,7 @@ class Lives {
         side.destroyed = true;
         for (Memory* memory : {&side.out, &side.in, &side.got, &side.receives}) memory->close(*side.host);
     }
-    // A receive that a queue pair has taken from a shared queue, and will not complete, is the program's again.
+    // Returns to the program a receive that a queue pair has taken from a shared queue and will not complete.
     void give_back(Life& life, Side& side) {
         const auto index = &side == &life.sides[0] ? 0 : 1;
         if (side.options.srq == nullptr) return;
@@ -495,7 +494,7 @@ class Lives {
         if (left_ != 0) begin_life(again ? &life : nullptr);
     }
 
-    // What is in memory that the peer WRITEs is what it has written, or nothing.
+    // Checks that the memory which the peer WRITEs holds the written data or none.
     void check_memory(const Life& life, const char* when) {
         for (int i = 0; i < 2; ++i) {
             const Memory& in = life.sides[i].in;
@@ -537,7 +536,7 @@ class Lives {
     Random random_;
     Trouble trouble_ = Trouble::kNone;
     std::unique_ptr<Network> net_;
-    std::deque<SharedReceives> shared_;  // by host
+    std::deque<SharedReceives> shared_;  // indexed by host
     std::deque<std::unique_ptr<Life>> lives_;
     uint32_t left_ = 0, running_ = 0, disturbed_ = 0;
     bool ticking_ = true;

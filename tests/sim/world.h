@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random world: a network, queue pairs, and programs on both hosts, all drawn from one seed; and the model of what
-// verbs promises that checks every completion and every byte. Units: virtual nanoseconds, bytes, offsets into a host's
-// arena.
+// A random world: a network, queue pairs, and programs on both hosts, all drawn from one seed; and the model of the
+// guarantees of verbs that checks every completion and every byte. Units: virtual nanoseconds, bytes, offsets into a
+// host's arena.
 //
 // DESIGN NOTES
-// 1. Each host has one arena of memory and a shadow of it. Everything that requests may touch lies in the arena, with
-//    gaps between; at the end arena and shadow must be equal, so a byte misplaced anywhere is seen.
+// 1. Each host has one arena of memory and a shadow of it. All memory of requests is in the arena, with gaps between.
+//    At the end arena and shadow must be equal, so a misplaced byte anywhere is detected.
 // 2. A reliable world's result is known when its plan is drawn: RC executes a queue pair's requests in order, and no
-//    two queue pairs write the same place (but for one counter per host, of which the sum is known).
+//    two queue pairs write the same place, except for one counter per host, whose sum is known.
 // 3. In a failing world a queue pair may break. Then the requests must have taken effect up to some point at or beyond
-//    the last completion, and not beyond it: data never holds kUntouched, so each byte says whether it was written.
-//    Over many paths, the message at that point may have holes, and WRITEs beyond it are there as far as the ordering
-//    of the two ends allows. What it promises is also looked at in memory while the world runs.
-// 4. In a reliable world a connection may be doomed: one of its ends posts a request that fails at home. Only its two
-//    directions are looked at as in a failing world.
-// 5. UC and UD may lose messages, never mix them: a message says in its first bytes which one it is.
-// 6. An ATOMIC WRITE takes effect in its turn, whatever the promise about WRITEs is, and its word is never seen in
-//    part. A FLUSH changes nothing: when it completes, all that was put before it is in memory.
+//    the last completion, and not beyond it: data never holds kUntouched, so each byte shows whether it was written.
+//    Over many paths, the message at that point may have holes, and WRITEs beyond it may be in memory as far as the
+//    ordering of the two ends allows. The order is also checked in memory while the world runs.
+// 4. In a reliable world a connection may be doomed: one of its ends posts a request that fails locally. Only its two
+//    directions are checked as in a failing world.
+// 5. UC and UD may lose messages but never mix them: the first bytes of a message identify it.
+// 6. An ATOMIC WRITE takes effect in its turn under every ordering of WRITEs, and its word is never seen in part. A
+//    FLUSH changes nothing: when it completes, all data that was put before it is in memory.
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@
 namespace rove::test {
 
 inline constexpr uint8_t kUntouched = 0xEE;
-inline constexpr size_t kWithin = 500;              // bytes of a READ beyond a region's end that lie within it
+inline constexpr size_t kWithin = 500;              // bytes of a READ beyond a region's end that are within the region
 inline constexpr uint64_t kIsReceive = 1ull << 63;  // in a wr_id
 
 struct Range {
@@ -41,16 +41,16 @@ struct Arena {
     std::vector<uint8_t> memory, shadow;  // grow while the world is planned, then stay
     Region region;
 
-    // Fresh untouched bytes, with a gap before and behind.
+    // Allocates fresh untouched bytes, with a gap before and behind.
     size_t allocate(size_t bytes, Random& random, size_t align = 1);
     ibv_sge sge(const Range& range) const { return {region.iova + range.offset, range.bytes, region.key}; }
-    void set(size_t offset, const std::vector<uint8_t>& data);  // both memory and shadow
+    void set(size_t offset, const std::vector<uint8_t>& data);  // sets both memory and shadow
     bool holds(size_t offset, const std::vector<uint8_t>& data) const {
         return std::equal(data.begin(), data.end(), memory.begin() + static_cast<ptrdiff_t>(offset));
     }
 };
 
-// A receive request and what has become of it.
+// A receive request and its state.
 struct PlannedReceive {
     std::vector<Range> pieces;
     uint32_t bytes = 0;
@@ -64,20 +64,22 @@ struct PlannedSend {
     ibv_wr_opcode opcode = IBV_WR_SEND;
     uint32_t flags = 0;
     uint32_t immediate = 0;
-    std::vector<Range> local;   // source, or destination of a response
-    std::vector<uint8_t> data;  // carried, or what the response must bring; if it fails at home, what it may
+    std::vector<Range> local;  // source, or destination of a response
+    // The data sent or the expected response; for a request that fails locally, the data that it may place.
+    std::vector<uint8_t> data;
     size_t remote = 0;
-    bool fresh = true;  // nobody else touches the remote range
+    bool fresh = true;  // no other request touches the remote range
     bool shared_counter = false;
     uint64_t compare_add = 0, swap = 0;
-    uint32_t length = 0;  // of a FLUSH's range, or of the word that an ATOMIC WRITE without SGEs has in compare_add
-    std::optional<ibv_wc_status> poison;                          // fails with this, by design
-    bool bad_rkey = false, beyond_end = false, too_long = false;  // of a poisoned request
-    bool bad_lkey = false, narrow = false;                        // ... of one that fails at home
+    // Length of a FLUSH's range, or of the word that an ATOMIC WRITE without SGEs has in compare_add.
+    uint32_t length = 0;
+    std::optional<ibv_wc_status> poison;                          // the request must fail with this
+    bool bad_rkey = false, beyond_end = false, too_long = false;  // the fault of a poisoned request
+    bool bad_lkey = false, narrow = false;                        // the fault of one that fails locally
     bool placed = false;                                          // a WRITE or ATOMIC WRITE: all of it was seen
 
     bool fails_at_home() const { return poison == IBV_WC_LOC_PROT_ERR; }
-    // ... before its last packet is made, and then nothing behind it is begun.
+    // Returns true if the request fails before its last packet is made. Then no later request is begun.
     bool stops_sending() const { return fails_at_home() && !is_read() && !is_atomic(); }
     uint32_t bytes() const {
         uint32_t sum = 0;
@@ -95,7 +97,7 @@ struct PlannedSend {
     bool is_atomic() const { return opcode >= IBV_WR_ATOMIC_CMP_AND_SWP && opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD; }
     bool is_atomic_write() const { return opcode == kAtomicWrite; }
     bool is_flush() const { return opcode == kFlush; }
-    bool puts_data() const { return is_write() || is_atomic_write(); }  // where it says itself
+    bool puts_data() const { return is_write() || is_atomic_write(); }  // at an address of its own choice
 };
 
 struct ReceivePool {  // a QP's receive queue, or an SRQ
@@ -106,51 +108,51 @@ struct ReceivePool {  // a QP's receive queue, or an SRQ
     size_t posted = 0;
 };
 
-// When the packets of a WRITE may be seen in memory.
+// The order in which the packets of a WRITE may become visible in memory.
 enum class Promise : uint8_t {
-    kInOrder,      // after all that was posted before the WRITE; its last one after the others
-    kLastInOrder,  // the last one only
+    kInOrder,      // after everything posted before the WRITE; its last packet after the others
+    kLastInOrder,  // only the last packet
     kNone,
 };
 
-// How much of a message is where it belongs.
+// The extent to which a message is in memory.
 struct Applied {
     bool any = false, all = false, end = false;  // packets; `end` is the last one
 };
 
-// What one queue pair sends, and its peer receives.
+// The requests of one queue pair and the receives of its peer.
 struct Direction {
     uint32_t index = 0;
     ibv_qp_type type = IBV_QPT_RC;
     Arena* from = nullptr;
     Arena* to = nullptr;
-    QueuePair* qp = nullptr;    // sends
-    QueuePair* peer = nullptr;  // receives
+    QueuePair* qp = nullptr;    // the sender
+    QueuePair* peer = nullptr;  // the receiver
     QpOptions options;
     bool reliable = false;  // nothing may fail
-    bool doomed = false;    // a request fails at home
-    Region narrow;          // ends within that request's memory; without length: not there
+    bool doomed = false;    // a request fails locally
+    Region narrow;          // ends within that request's memory; does not exist if the length is 0
     Promise promise = Promise::kInOrder;
     Path path;                    // UD
     uint32_t xrc_srqn = 0;        // XRC: the SRQ at `to`
     ReceivePool* pool = nullptr;  // at `to`
     std::vector<PlannedSend> sends;
-    std::vector<size_t> messages;  // indices of those that take a receive
+    std::vector<size_t> messages;  // indices of the requests that take a receive
     size_t hot = 0;                // RC: start of the range that is written and read again and again
     std::vector<uint8_t> hot_model;
-    uint64_t counter_added = 0;  // to the peer's shared counter
+    uint64_t counter_added = 0;  // added to the peer's shared counter
 
     size_t posted = 0;
     size_t succeeded = 0;       // requests known to have succeeded: [0, succeeded)
-    size_t ended = 0;           // ... or failed, or been flushed
+    size_t ended = 0;           // requests that have succeeded, failed or been flushed
     size_t delivered = 0;       // messages received with success
     size_t receives_ended = 0;  // own queue: completed in any way
     size_t writes_checked = 0;
-    int drains = 0;                                       // how often the send queue was paused
+    int drains = 0;                                       // the number of times that the send queue was paused
     std::optional<std::pair<size_t, size_t>> drained_at;  // `ended` and `delivered` since it has drained
-    bool send_failed = false, receive_failed = false;     // a completion that was not a success was seen
+    bool send_failed = false, receive_failed = false;     // a completion without success was seen
     bool broken() const { return send_failed || receive_failed; }
-    // ... or XRC, which promises the same; from a TGT QP nothing is sent.
+    // Returns true for RC, and for XRC, which has the same guarantees. A TGT QP sends nothing.
     bool is_rc() const { return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND; }
     std::vector<bool> message_seen;  // UC, UD
 };
@@ -160,7 +162,7 @@ class World {
     // With `multipath`, RC queue pairs speak mp.
     explicit World(uint64_t seed, bool multipath = false);
     ~World();
-    // Runs it and checks everything; failures are gtest's.
+    // Runs the world and checks everything. Failures are reported to gtest.
     void run();
     Network& network() { return *net_; }
 
@@ -224,19 +226,19 @@ class World {
     uint64_t seed_;
     bool multipath_;
     Random random_;
-    bool reliable_ = true;          // RC must succeed, but for doomed connections
-    bool clean_ = false;            // nothing is lost or late
+    bool reliable_ = true;          // RC must succeed, except on doomed connections
+    bool clean_ = false;            // no packet is lost or late
     bool in_order_ = false;         // no duplication and reordering: UC and UD keep order
-    double eagerness_ = 1;          // chance that a tick posts a send
-    double receive_eagerness_ = 1;  // ... a receive
-    double pause_eagerness_ = 0;    // ... pauses a send queue
+    double eagerness_ = 1;          // the probability that a tick posts a send
+    double receive_eagerness_ = 1;  // the probability that it posts a receive
+    double pause_eagerness_ = 0;    // the probability that it pauses a send queue
     uint64_t tick_ns_ = 0;
     transport::Config configs_[2];
     bool relaxed_[2] = {};  // the arena was registered with IBV_ACCESS_RELAXED_ORDERING
     std::unique_ptr<Network> net_;
     Arena arenas_[2];
     size_t counters_[2] = {};           // offsets of the shared counters
-    std::vector<uint64_t> fetched_[2];  // from them
+    std::vector<uint64_t> fetched_[2];  // values read from the counters
     std::deque<ReceivePool> pools_;
     std::deque<Direction> directions_;
     std::vector<CompletionQueue*> cqs_[2];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verbs promises, checked: completions as they come, memory when they come and at the end.
+// The guarantees of verbs, checked: completions as they come, memory with them and at the end.
 #include <algorithm>
 
 #include "world.h"
@@ -106,13 +106,13 @@ void World::on_send(Direction& d, const ibv_wc& wc) {
     d.succeeded = index + 1;
 }
 
-// The first request of its queue pair that did not succeed.
+// Checks the first request of a queue pair that did not succeed.
 void World::check_failure(const Direction& d, size_t index, ibv_wc_status status) {
     const PlannedSend& send = d.sends[index];
     EXPECT_FALSE(d.reliable) << "request " << index << " failed with status " << status;
     EXPECT_EQ(d.qp->state, IBV_QPS_ERR);
     if (send.poison == status) return;
-    // In a reliable world the peer answers until it has failed itself, and is never without receives for ever.
+    // In a reliable world the peer answers until it has failed itself, and never lacks receives for ever.
     const bool unanswered = !reliable_ || (!d.doomed && d.peer->state == IBV_QPS_ERR);
     const bool exhausted = status == IBV_WC_RETRY_EXC_ERR || (!reliable_ && status == IBV_WC_RNR_RETRY_EXC_ERR);
     const bool never_sent = send.bad_lkey && send.stops_sending();
@@ -120,13 +120,13 @@ void World::check_failure(const Direction& d, size_t index, ibv_wc_status status
         << "request " << index << ": status " << status;
 }
 
-// A request that has succeeded.
+// Checks a request that has succeeded.
 void World::check_completed(Direction& d, size_t index) {
     check_response(d, d.sends[index]);
     if (d.sends[index].is_flush()) check_writes_before(d, index);
 }
 
-// The data of a READ or atomic that has succeeded is in place.
+// Checks that the data of a successful READ or atomic is in place.
 void World::check_response(Direction& d, const PlannedSend& send) {
     if (!send.is_read() && !send.is_atomic()) return;
     const std::vector<uint8_t> got = gathered(*d.from, send.local, SIZE_MAX);
@@ -183,7 +183,7 @@ void World::on_receive(Direction& d, const ibv_wc& wc) {
     check_writes_before(d, message + 1);
 }
 
-// A message that is delivered, and a FLUSH that completes, say that the WRITEs before them are done.
+// Checks that the WRITEs before a delivered message or a completed FLUSH are done.
 void World::check_writes_before(Direction& d, size_t end) {
     for (; d.writes_checked < end; ++d.writes_checked) {
         const PlannedSend& send = d.sends[d.writes_checked];
@@ -227,8 +227,8 @@ void World::on_datagram(Direction& d, const ibv_wc& wc, PlannedReceive& receive)
     ++d.delivered;
 }
 
-// The packets of a message that are in memory. What is not there was not touched, but for one damaged packet: a payload
-// is verified while it is copied, and what a message leaves where it did not end is not promised.
+// Returns the packets of a message that are in memory. The rest must be untouched, except for one damaged packet: a
+// payload is verified while it is copied, and the data of a message that did not end is not guaranteed.
 Applied World::applied(const Direction& d, const Arena& arena, const std::vector<Range>& pieces,
                        const std::vector<uint8_t>& data) const {
     const std::vector<uint8_t> got = gathered(arena, pieces, data.size());
@@ -249,13 +249,13 @@ Applied World::applied(const Direction& d, const Arena& arena, const std::vector
     return found;
 }
 
-// The word of an ATOMIC WRITE, which is seen in part never, not even damaged.
+// Checks that the word of an ATOMIC WRITE is not there in part, not even from a damaged packet.
 void World::check_whole(const Direction& d, const PlannedSend& send) const {
     const std::vector<uint8_t> untouched(send.data.size(), kUntouched);
     EXPECT_TRUE(d.to->holds(send.remote, send.data) || d.to->holds(send.remote, untouched)) << "part of a word";
 }
 
-// As applied(), at the end.
+// Does the same as applied() at the end, and updates the shadow.
 Applied World::settle(const Direction& d, Arena& arena, const std::vector<Range>& pieces,
                       const std::vector<uint8_t>& data) const {
     const Applied found = applied(d, arena, pieces, data);
@@ -263,7 +263,7 @@ Applied World::settle(const Direction& d, Arena& arena, const std::vector<Range>
     return found;
 }
 
-// EU-7, MP-12: what is in memory of a message of which all that was posted before it is there, or not.
+// EU-7, MP-12: checks the visible part of a message, given whether everything posted before it is visible.
 void World::check_order(const Direction& d, const PlannedSend& send, const Applied& applied, bool all_before) {
     const bool in_order = d.promise == Promise::kInOrder || !send.is_write();
     if (in_order || send.is_sync()) {
@@ -274,7 +274,7 @@ void World::check_order(const Direction& d, const PlannedSend& send, const Appli
     }
 }
 
-// What a program may conclude that polls memory.
+// Checks the conclusions that a program may draw from polling memory.
 void World::check_visible(Direction& d) {
     bool all_before = true;
     size_t message = 0;
@@ -292,7 +292,7 @@ void World::check_visible(Direction& d) {
     }
 }
 
-// Design note 3: what took effect is all of the requests up to some point, and beyond it what the promise allows.
+// Design note 3: all requests up to some point have taken effect, and beyond it those that the ordering allows.
 void World::settle_rc(Direction& d) {
     if (!d.broken()) {
         EXPECT_EQ(d.succeeded, d.sends.size());
@@ -304,7 +304,7 @@ void World::settle_rc(Direction& d) {
         const bool must = i < d.succeeded;
         SCOPED_TRACE("direction " + std::to_string(d.index) + " request " + std::to_string(i));
         const bool delivered = !send.is_message() || message++ < d.delivered;
-        // A requester that is told to slow down asks for a READ in pieces: those within the region may have come.
+        // A requester that is slowed down asks for a READ in pieces, and those within the region may have arrived.
         if (send.beyond_end) scatter_to_shadow(*d.from, send.local, gathered(*d.from, send.local, kWithin));
         if ((send.poison && !send.fails_at_home()) || send.shared_counter || !send.fresh || send.is_flush()) continue;
         Applied found{.any = true, .all = true, .end = true};
@@ -361,13 +361,14 @@ void World::settle_unreliable(Direction& d) {
         }
         scatter_to_shadow(*d.to, target, got);
     }
-    // A receive may hold the beginning of a message that was dropped; its other bytes were checked when it completed.
+    // A receive may hold the beginning of a message that was dropped. Its other bytes were checked when it completed.
     for (const PlannedReceive& receive : d.pool->receives) {
         scatter_to_shadow(*d.to, receive.pieces, gathered(*d.to, receive.pieces, SIZE_MAX));
     }
 }
 
-// Each pause but the one in which a queue pair broke was drained once; and requests that were right accuse nobody.
+// Checks that each pause was drained once, except one in which a queue pair broke, and that correct requests raise no
+// error event.
 void World::settle_events(const Direction& d) {
     const int drained = d.from->host->sink.count(IBV_EVENT_SQ_DRAINED, d.qp);
     EXPECT_TRUE(drained == d.drains || (d.broken() && drained + 1 == d.drains)) << drained << " of " << d.drains;
@@ -377,7 +378,7 @@ void World::settle_events(const Direction& d) {
     }
 }
 
-// What the receivers kept for packets that came early was given back (EU-3, EU-7).
+// Checks that the receivers returned the memory of early packets (EU-3, EU-7).
 void World::settle_memory() {
     for (const bool gone : {false, true}) {
         for (Direction& d : directions_) {
@@ -393,7 +394,7 @@ void World::settle_memory() {
     }
 }
 
-// Every addition happened once: the sum is right, and each found a value that no other found.
+// Checks that every addition happened once: the sum is right, and each found a value that no other found.
 void World::settle_counters() {
     for (uint32_t host = 0; host < 2; ++host) {
         uint64_t sum = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing from a world's seed its network and its queue pairs.
+// Draws the network and the queue pairs of a world from its seed.
 #include <algorithm>
 
 #include "world.h"
@@ -7,7 +7,7 @@
 namespace rove::test {
 
 namespace {
-constexpr uint32_t kCompletions = 1024;  // all of a world's on one host
+constexpr uint32_t kCompletions = 1024;  // all completions of a world on one host
 }  // namespace
 
 transport::Config World::draw_config() {
@@ -69,7 +69,7 @@ void World::draw_network() {
             if (link.lanes.size() >= 4 && random_.chance(0.05) && &lane != &link.lanes[0]) lane.loss = 1;
         }
         link.loss = random_.pick(0.0, 0.005, 0.02, 0.05, 0.2);
-        // One READ of 4000 loses its request or its first response eight times in a row at 0.2, and then it may fail.
+        // At 0.2, one READ of 4000 loses its request or its first response eight times in a row, and may then fail.
         if (reliable_ && !multipath_) link.loss = std::min(link.loss, 0.1);
         if (random_.chance(0.15)) {
             link.bursts = {.begin = 0.002, .loss = 0.9, .mean_ns = random_.pick(1'000u, 20'000u, 500'000u)};
@@ -87,7 +87,7 @@ void World::draw_network() {
         const uint64_t begin = net_->now() + random_.below(3'000'000);
         net_->egress[random_.below(2)].down.push_back({begin, begin + random_.pick(500'000ull, 1'000'000'000ull)});
     }
-    // Paths that go dark and return, but one.
+    // All paths but one may fail and recover.
     if (!clean_ && random_.chance(0.3)) {
         Impairment& link = net_->egress[random_.below(2)];
         for (size_t i = 1; i < link.lanes.size(); ++i) {
@@ -95,7 +95,7 @@ void World::draw_network() {
             if (random_.chance(0.5)) link.lanes[i].dark.push_back({begin, begin + random_.below(10'000'000)});
         }
     }
-    // A host that stands still is slow, not dead: nothing may fail for it.
+    // A host that pauses is slow and not dead: nothing may fail because of it.
     if (reliable_ && random_.chance(0.1)) {
         uint64_t begin = net_->now();
         for (uint64_t stalls = random_.between(1, 3); stalls != 0; --stalls) {
@@ -147,7 +147,7 @@ void World::draw_queue_pairs() {
                                         : static_cast<uint32_t>(random_.below(1 << 24));
             o.sq_sig_all = random_.chance(0.2);
             o.min_rnr_timer = static_cast<uint8_t>(random_.between(1, 16));
-            // Over many paths each of the retries may meet a dead one: there are more of them, and more time.
+            // Over many paths each of the retries may use a dead one, so there are more of them, and more time.
             o.timeout = static_cast<uint8_t>(random_.between(13, 15) + (o.multipath ? 3 : 0));
             if (!reliable_) {
                 o.timeout = static_cast<uint8_t>(random_.between(1, 11));
@@ -206,7 +206,7 @@ void World::poll_also(uint32_t host, CompletionQueue* cq) {
     if (cq != nullptr && std::find(all.begin(), all.end(), cq) == all.end()) all.push_back(cq);
 }
 
-// The SRQ that a connection of XRC names, at host 1.
+// Makes the SRQ that an XRC connection names, at host 1.
 SharedRecvQueue& World::make_xrc_srq(CompletionQueue& cq) {
     SharedRecvQueue& srq = net_->host(1).shared_recv_queue(16, 6);
     srq.xrcd = this;
@@ -216,7 +216,7 @@ SharedRecvQueue& World::make_xrc_srq(CompletionQueue& cq) {
     return srq;
 }
 
-// An INI QP of host 0, and the TGT QP of host 1 that answers it.
+// Connects an INI QP of host 0 with the TGT QP of host 1 that answers it.
 Connection World::connect_xrc(const QpOptions& options, bool ipv6) {
     QpOptions target = options;
     target.type = IBV_QPT_XRC_RECV;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing from a world's seed what its programs do.
+// Draws the actions of a world's programs from its seed.
 #include <algorithm>
 
 #include "world.h"
@@ -7,7 +7,7 @@
 namespace rove::test {
 
 namespace {
-constexpr size_t kEnoughBytes = 400'000;  // of an arena; then nothing more is planned for it
+constexpr size_t kEnoughBytes = 400'000;  // limit of an arena, for which no further requests are planned
 }  // namespace
 
 size_t Arena::allocate(size_t bytes, Random& random, size_t align) {
@@ -120,7 +120,8 @@ void World::plan(Direction& d) {
         d.to->set(d.hot, d.hot_model);
     }
     const uint64_t count = random_.chance(0.1) ? 0 : random_.between(1, 40);
-    const double alike = random_.chance(0.3) ? 0.7 : 0;  // requests that are as the one before, as in a program's lists
+    // Requests that resemble the one before, as in a program's lists.
+    const double alike = random_.chance(0.3) ? 0.7 : 0;
     bool read_since_fence = false;
     for (size_t i = 0; i < count; ++i) {
         if (d.to->memory.size() > kEnoughBytes) break;
@@ -137,11 +138,11 @@ void World::plan(Direction& d) {
         } else {
             plan_datagram(d, send, i);
         }
-        // What was read and not fenced may be read late, so it must not be overwritten before.
+        // Data of an unfenced READ may be read late, so it must not be overwritten before.
         if (!send.fresh && send.puts_data() && read_since_fence) send.flags |= IBV_SEND_FENCE;
         if ((send.flags & IBV_SEND_FENCE) != 0) read_since_fence = false;
         if (!send.fresh && send.is_read()) read_since_fence = true;
-        // The last one is signaled, so that its end is seen; a full queue of unsignaled requests is the program's
+        // The last one is signaled, so that its end is seen. A full queue of unsignaled requests would be the program's
         // mistake.
         if (i + 1 == count || i % d.options.depth == d.options.depth - 1) send.flags |= IBV_SEND_SIGNALED;
         if (d.options.sq_sig_all) send.flags |= IBV_SEND_SIGNALED;
@@ -182,7 +183,7 @@ void World::plan_rc(Direction& d, PlannedSend& send, const PlannedSend* like) {
             d.counter_added += send.compare_add;
             return;
         }
-        // A word of its own: each request's answer and effect are known.
+        // Each has a word of its own, so that its answer and effect are known.
         send.remote = d.to->allocate(8, random_, 8);
         send.data = draw_data(8);
         d.to->set(send.remote, send.data);
@@ -220,7 +221,7 @@ void World::plan_rc(Direction& d, PlannedSend& send, const PlannedSend* like) {
     fill_source(d, send);
 }
 
-// Of a range, empty or up to all of the arena, or of the whole region.
+// Plans a FLUSH of a range, empty or up to all of the arena, or of the whole region.
 void World::plan_flush(Direction& d, PlannedSend& send) {
     send.remote = random_.below(d.to->memory.size() + 1);
     send.length = static_cast<uint32_t>(random_.below(d.to->memory.size() - send.remote + 1));
@@ -248,7 +249,7 @@ void World::plan_atomic_write(Direction& d, PlannedSend& send) {
     fill_source(d, send);
 }
 
-// What is to be sent is put where it comes from.
+// Writes the data to the source of a request.
 void World::fill_source(Direction& d, const PlannedSend& send) {
     size_t done = 0;
     for (const Range& piece : send.local) {
@@ -258,7 +259,7 @@ void World::fill_source(Direction& d, const PlannedSend& send) {
     }
 }
 
-// UC and UD.
+// Plans messages of UC and UD.
 void World::plan_datagram(Direction& d, PlannedSend& send, size_t index) {
     const uint64_t what = random_.below(d.type == IBV_QPT_UC ? 4 : 2);
     send.opcode = what == 0   ? IBV_WR_SEND
@@ -275,7 +276,7 @@ void World::plan_datagram(Direction& d, PlannedSend& send, size_t index) {
     fill_source(d, send);
 }
 
-// Turns one of the requests into one whose local memory is not there, or not all of it.
+// Turns one of the requests into one whose local memory is missing, all or in part.
 void World::plan_failure_at_home(Direction& d) {
     const size_t first = random_.below(d.sends.size() + 1);
     const auto found = std::find_if(d.sends.begin() + static_cast<ptrdiff_t>(first), d.sends.end(),
@@ -352,7 +353,7 @@ void World::plan_poison(Direction& d) {
     }
 }
 
-// As many receives as messages; in a queue of its own each fits its message, in an SRQ any fits any.
+// Plans as many receives as messages. In a QP's own queue each fits its message, in an SRQ any fits any.
 void World::plan_receives() {
     for (ReceivePool& pool : pools_) {
         uint32_t most = 0;

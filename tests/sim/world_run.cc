@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running a world: programs on both hosts that post and poll now and then, until all is done.
+// Runs a world: programs on both hosts post and poll from time to time, until all is done.
 #include <sstream>
 
 #include "world.h"
@@ -8,7 +8,7 @@ namespace rove::test {
 
 namespace {
 constexpr uint64_t kHorizon = 600'000'000'000;  // virtual: longer than any chain of timeouts of a world
-constexpr uint64_t kStart = 1'000'000;          // where the network's clock begins
+constexpr uint64_t kStart = 1'000'000;          // start of the network's clock
 constexpr uint32_t kNobodysKey = 0x7FFFFF01;
 }  // namespace
 
@@ -62,12 +62,12 @@ bool World::finished() const {
 void World::tick(uint32_t host) {
     if (!ticking_) return;
     if (!net_->is_stalled(host)) run_program(host);
-    // Ever slower, so that a stuck world is found in little time.
+    // Ticks become slower, so that a stuck world is found soon.
     const uint64_t elapsed = net_->now() - kStart;
     net_->at(net_->now() + random_.between(1, tick_ns_ + elapsed / 64), [this, host] { tick(host); });
 }
 
-// What the host's program does when it has the core.
+// Runs the host's program once.
 void World::run_program(uint32_t host) {
     poll(host);
     for (Direction& d : directions_) {
@@ -80,7 +80,7 @@ void World::run_program(uint32_t host) {
         Direction& d = directions_[i];
         if (d.from->host->index() != host) continue;
         const Direction& reverse = directions_[i ^ 1];
-        // A program that sees a connection broken ends it.
+        // A program that sees a broken connection ends it.
         if (d.is_rc() && (d.broken() || reverse.broken()) && random_.chance(0.3)) {
             d.from->host->engine.set_state(*d.qp, IBV_QPS_ERR, net_->now());
         }
@@ -89,7 +89,7 @@ void World::run_program(uint32_t host) {
     }
 }
 
-// A program pauses its send queue, and goes on some time after it has drained; it posts all the while.
+// Pauses a send queue, and resumes it some time after it has drained. The program posts all the while.
 void World::pause_or_resume(Direction& d) {
     Host& host = *d.from->host;
     if (d.qp->state == IBV_QPS_RTS && d.ended != d.sends.size() && random_.chance(pause_eagerness_)) {
@@ -99,7 +99,7 @@ void World::pause_or_resume(Direction& d) {
     if (d.qp->state != IBV_QPS_SQD || host.sink.count(IBV_EVENT_SQ_DRAINED, d.qp) != d.drains) return;
     poll(0);
     poll(1);
-    const std::pair now(d.ended, d.is_rc() ? d.delivered : 0);  // others complete what is on its way
+    const std::pair now(d.ended, d.is_rc() ? d.delivered : 0);  // UC and UD complete packets in flight
     EXPECT_EQ(d.drained_at.value_or(now), now) << "direction " << d.index << ": drained, and then there was more";
     d.drained_at = now;
     if (!random_.chance(0.3)) return;
@@ -138,7 +138,8 @@ void World::post_sends(Direction& d) {
 }
 
 void World::post_receives(ReceivePool& pool) {
-    // Not for ever: who asks often enough over a network that loses much exhausts its retries by chance.
+    // Receives come at last: a sender that retries often enough over a network with much loss exhausts its retries by
+    // chance.
     const bool late = net_->now() > kStart + 1'000'000'000;
     while (pool.posted < pool.receives.size() && (late || random_.chance(receive_eagerness_))) {
         PlannedReceive& receive = pool.receives[pool.posted];
