@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The format: draft-ietf-opsawg-pcapng.
+// Writes the pcapng format: draft-ietf-opsawg-pcapng.
 #include "runtime/capture.h"
 
 #include <time.h>
@@ -52,14 +52,14 @@ std::unique_ptr<Capture> Capture::start(const std::string& file, const std::vect
     std::unique_ptr<Capture> capture(new Capture(file, opened));
     Body section;
     section.put32(kByteOrder);
-    section.put16(1, 0);  // the format's version
+    section.put16(1, 0);  // version of the format
     section.put32(UINT32_MAX);
-    section.put32(UINT32_MAX);  // of a length that is not known
+    section.put32(UINT32_MAX);  // a section of unknown length
     capture->write_block(kSectionHeader, section.bytes());
     for (const std::string& port : ports) {
         Body interface;
         interface.put16(kLinkEthernet, 0);
-        interface.put32(0);  // frames are whole
+        interface.put32(0);  // no limit: frames are captured whole
         interface.option(kOptionName, port.data(), static_cast<uint16_t>(port.size()));
         interface.option(kOptionTimeUnit, &kNanoseconds, sizeof kNanoseconds);
         interface.end_options();
@@ -80,7 +80,7 @@ void Capture::write_block(uint32_t type, std::span<const uint8_t> body) {
     const uint32_t head[] = {type, bytes};
     std::fwrite(head, sizeof head, 1, file_);
     std::fwrite(body.data(), body.size(), 1, file_);
-    // Whoever looks on while it is written sees whole frames.
+    // Flushes, so that a program that reads the file meanwhile sees whole frames.
     if (std::fwrite(&bytes, sizeof bytes, 1, file_) != 1 || std::fflush(file_) != 0) ++lost_;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading the TOML configuration. Every table is read by naming its keys; what was not named is an unknown key.
+// Reads the TOML configuration. Each table is read by naming its keys; a key that was not named is unknown.
 #include "runtime/config.h"
 
 #include <toml++/toml.h>
@@ -28,8 +28,8 @@ using config::Table;
 constexpr const char* kAddressAllowed = "addresses such as \"10.0.0.1/24\" or \"fd00::1/64\"";
 constexpr const char* kMacAllowed = "a unicast MAC address such as \"02:00:00:00:00:01\"";
 
-// Returns true for an argument by which EAL loads a shared object ("-d FILE", also behind options without a value) or a
-// driver runs a command (net_failsafe's "exec(...)").
+// Returns true for an argument with which EAL loads a shared object ("-d FILE", also after options without a value) or
+// a driver runs a command (net_failsafe's "exec(...)").
 bool runs_code(std::string_view argument) {
     if (argument.find("exec(") != argument.npos) return true;
     if (!argument.starts_with('-') || argument.starts_with("--")) return false;
@@ -70,7 +70,7 @@ void read_dcqcn(Table table, transport::DcqcnConfig& dcqcn) {
     table.refuse_unknown();
 }
 
-// The service levels in `key` get `priority`; those that had it by default get the middle one.
+// Gives `priority` to the service levels in `key`. Levels that had it by default get the middle one.
 void read_service_levels(Table& table, const char* key, uint8_t priority, Config& config) {
     constexpr const char* kAllowed = "a list of service levels 0..7";
     const auto levels = table.integers(key, kAllowed);
@@ -183,12 +183,12 @@ std::optional<std::string> read_gateway(Table& table, const char* key, bool ipv4
     return gateway;
 }
 
-// What the kernel sees to, of a port that is the kernel's sockets.
+// Reads a port that consists of the kernel's sockets. Refuses keys for tasks of the kernel.
 void read_udp(Table& table, DeviceConfig& device, const char* port_allowed) {
     for (const char* key : {"addresses", "gateway_ipv4", "gateway_ipv6", "mac", "neighbour", "queues", "vlan"})
         if (table.any(key) != nullptr)
             table.refuse(table.node(key), key, "none beside port = \"udp\": the kernel sees to that");
-    // Everybody is on its link, as far as the protocol is concerned: who the next hop is, the kernel knows.
+    // For the protocol, every host is on the port's link, because the kernel determines the next hop.
     for (const std::string& address : udp_addresses(device.port)) device.addresses.push_back(address + "/0");
     if (device.port != "udp" &&
         (device.addresses.empty() || is_multicast(parse_subnet(device.addresses.front())->address)))
@@ -197,7 +197,7 @@ void read_udp(Table& table, DeviceConfig& device, const char* port_allowed) {
 
 constexpr const char* kNameAllowed = "\"rove-\" and letters, digits, '-', '_' or '.', 63 in all, such as \"rove-eth0\"";
 std::optional<std::string> parse_name(std::string_view name) {
-    constexpr size_t kMaxBytes = 63;  // IBV_SYSFS_NAME_MAX, with a zero
+    constexpr size_t kMaxBytes = 63;  // IBV_SYSFS_NAME_MAX, with the zero byte
     constexpr std::string_view kPrefix = "rove-";
     const auto allowed = [](unsigned char one) {
         return std::isalnum(one) != 0 || one == '-' || one == '_' || one == '.';

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See config_file.h.
 #include "runtime/config_file.h"
 
 #include <sys/stat.h>
@@ -14,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Why another user may change what is at `path`; "" if none may.
+// Returns why another user may change the file at `path`, or "" if no other user may.
 std::string fault_of(const fs::path& path) {
     struct stat status;
     if (stat(path.c_str(), &status) != 0) return path.string() + " cannot be read";
@@ -30,7 +29,7 @@ std::optional<std::string> find_config_file(const char* program, std::string* er
     for (const char* const name : {"rove.toml", "/etc/rove/rove.toml"}) {
         std::error_code failure;
         const fs::path path = fs::absolute(name, failure);
-        // A link may lead to another folder; who can write to either can change what is read.
+        // A link may lead to another folder. A user who can write to either folder can change what is read.
         const fs::path real = fs::canonical(name, failure);
         if (failure == std::errc::no_such_file_or_directory || failure == std::errc::permission_denied) continue;
         std::string fault;

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// EAL arguments and start.
 #include "runtime/eal.h"
 
 #include <dlfcn.h>
@@ -41,7 +40,7 @@
 #include "port/port_name.h"
 #include "runtime/runtime_folder.h"
 
-// The linker leads calls of nanosleep() to __wrap_nanosleep() (dpdk_archives.py), and so on.
+// The linker redirects calls of nanosleep() to __wrap_nanosleep(), and so on (dpdk_archives.py).
 extern "C" {
 #pragma GCC visibility push(hidden)
 decltype(nanosleep) __wrap_nanosleep;
@@ -57,20 +56,23 @@ namespace {
 
 thread_local bool starts_eal = false;
 
-// What a worker has at hand beside the rings of its ports: an Impairment's shelf, frames for other workers, the pool's
-// cache, bursts. A worker alone whose ports have all frames in rings of their own needs the cache and bursts.
+// The mbufs that a worker needs in addition to its ports' rings: for an Impairment's delayed frames, frames to other
+// workers, the pool's cache and bursts. A single worker whose ports keep all frames in rings of their own needs only
+// the cache and bursts.
 constexpr uint32_t kWorkerMbufs = kImpairedMbufs, kLoneWorkerMbufs = 1023;
 
 using namespace std::chrono_literals;
 
-// A memif server of 22.11 that has more queues than its client takes rings that are not there for the client's first.
-// So that only ends with as many meet, the number is the interface's id, which both must have.
+// A memif server of 22.11 that has more queues than its client uses rings that the first client does not have. The
+// interface's id must be equal on both sides, so the number of queues becomes the id: then only ends with equally many
+// queues connect.
 std::string eal_device(const DeviceConfig& device) {
     const bool memif = device.port.rfind("net_memif", 0) == 0, has_id = !argument(device.port, "id").empty();
     return memif && !has_id && device.queues > 1 ? device.port + ",id=" + std::to_string(device.queues) : device.port;
 }
 
-// The socket that a driver listens at, and its type; an empty path if the port has none in the file system.
+// Returns the socket on which a driver listens, and its type. The path is empty if the port has no socket in the file
+// system.
 std::pair<std::string, int> server_socket(const std::string& port) {
     const auto is = [&](const char* key, const char* value) { return argument(port, key) == value; };
     if (port.starts_with("net_vhost") && !is("client", "1")) return {argument(port, "iface"), SOCK_STREAM};
@@ -80,8 +82,8 @@ std::pair<std::string, int> server_socket(const std::string& port) {
     return {};
 }
 
-// A driver does not make its socket again where a killed process has left it. And it removes what has the socket's name
-// when it ends, whatever that is. So nothing but a socket may have the name.
+// Removes a socket that a killed process left, because a driver fails to create its socket there. A driver also removes
+// whatever has the socket's name when it ends, so only a socket may have that name.
 bool clear_socket(const DeviceConfig& device, std::string* error) {
     const auto [path, type] = server_socket(device.port);
     if (path.empty() || SocketFile::clear(path, type)) return true;
@@ -90,8 +92,8 @@ bool clear_socket(const DeviceConfig& device, std::string* error) {
     return false;
 }
 
-// The mbufs that a driver keeps of a queue pair that one worker has: its RX ring is filled, its TX ring gives back
-// late.
+// Returns the mbufs that a driver keeps for a queue pair of one worker: its RX ring is full, and its TX ring returns
+// mbufs late.
 uint32_t queue_mbufs(const std::string& port) {
     // Frames are in rings of their own.
     if (is_udp(port)) return 2 * kDescriptors;
@@ -101,16 +103,16 @@ uint32_t queue_mbufs(const std::string& port) {
 }
 
 uint64_t pool_megabytes(const Config& config) {
-    // What a driver asks a buffer to hold is known when it runs; none asks for more.
+    // The buffer size that a driver requires is known only when it runs; no driver requires more than this.
     constexpr uint32_t kDriversMost = 2048;
     const uint64_t room = std::max(frame_room_bytes(largest_mtu(config)), kDriversMost);
     const uint64_t mbuf = sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM + room + 128;
-    // A pool for impairments may be made later.
+    // A pool for fault injection may be added later.
     return (config.workers * std::max(pool_mbufs(config), kLoneWorkerMbufs + kImpairedMbufs) * mbuf >> 20) + 1;
 }
 
 uint64_t heap_megabytes(const Config& config) {
-    // 64 for EAL's and the drivers' own objects and rings (measured: about 20 with one memif).
+    // 64 MiB are for the objects and rings of EAL and the drivers (measured: about 20 with one memif).
     return pool_megabytes(config) * 5 / 4 + 64;
 }
 
@@ -130,9 +132,9 @@ std::vector<Hugepages> free_hugepages() {
     return found;
 }
 
-// Whether this process gets so much of hugepages: it takes them, as EAL would, and gives them back. Those that are free
-// may not be for us (a container's limit), and EAL that cannot have them has failed for good: it starts only once in a
-// process.
+// Returns true if this process can get this much memory in hugepages. It allocates them as EAL would, and frees them
+// again. Free pages may be out of reach (a container's limit), and if EAL fails to get them it cannot be started again,
+// because it starts only once in a process.
 bool hugepages_suffice(uint64_t megabytes) {
     uint64_t taken = 0;
     std::vector<int> files;
@@ -166,9 +168,9 @@ std::string joined(const std::vector<unsigned>& cpus) {
     return list;
 }
 
-// A place for EAL's memory: EAL's own default is 4 GiB, where programs map memory of theirs, whatever is there (Open
-// MPI's OpenSHMEM at 0xff000000). The kernel tells where it would put new memory of a library: high, at random, and
-// where sanitizers allow it. Hardware may reach 39 bits of addresses only, so with it the place is a random one below.
+// Returns an address for EAL's memory. EAL's own default is 4 GiB, an area that programs map without checking (Open
+// MPI's OpenSHMEM at 0xff000000). The kernel's choice for a new mapping is high, random, and permitted by sanitizers.
+// Hardware may be limited to addresses of 39 bits, so with hardware the address is a random one below that.
 uintptr_t base_address(bool hardware) {
     constexpr uintptr_t kHugePage = 1 << 21;
     constexpr uintptr_t kLowest = uintptr_t{128} << 30, kHugePages = (uintptr_t{256} << 30) / kHugePage;
@@ -186,13 +188,14 @@ uintptr_t base_address(bool hardware) {
 
 }  // namespace
 
-// A file of this user's that other users cannot lock. What they take of the hugepages meanwhile, EAL finds gone.
+// Locks a file of this user, which other users cannot lock. EAL may still find hugepages missing that other users took
+// meanwhile.
 HugepageInitLock::HugepageInitLock() {
     if (free_hugepages().empty()) return;
     const std::string name = "/dev/shm/rove-hugepages-" + std::to_string(geteuid());
     file_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     struct stat status {};
-    // Another user may have put a file there, to hold its lock.
+    // Another user may have created the file in order to hold its lock.
     if (file_ < 0 || fstat(file_, &status) != 0 || status.st_uid != geteuid()) return;
     for (auto waited = 0ms; flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && waited < 2s; waited += 10ms)
         std::this_thread::sleep_for(10ms);
@@ -225,15 +228,15 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
                                        bool avx512) {
     std::vector<std::string> args{"rove", "--file-prefix", "rove-" + std::to_string(getpid())};
     args.insert(args.end(), {"--log-level", "*:error"});
-    if (hugepages)  // virtio-user can tell its peer of 8 files, and without the second argument each page is one
+    if (hugepages)  // virtio-user can tell its peer of 8 files; without the second argument each page is a file
         args.insert(args.end(), {"--in-memory", "--single-file-segments"});
-    else  // EAL 22.11 refuses --in-memory beside --no-huge; without shared configuration nothing is left on disk either
+    else  // EAL 22.11 refuses --in-memory with --no-huge; without shared configuration nothing is left on disk either
         args.insert(args.end(), {"--no-huge", "--no-shconf", "-m", std::to_string(heap_megabytes(config))});
     std::string lcores = "0@(" + joined(cpus) + ")";
     for (size_t i = 0; i < config.lcores.size(); ++i)
         lcores.append(",").append(std::to_string(i + 1)).append("@").append(config.lcores[i]);
     args.insert(args.end(), {"--lcores", lcores, "--main-lcore", "0"});
-    // DPDK 22.11 keeps to 256-bit vectors unless told otherwise.
+    // DPDK 22.11 uses 256-bit vectors by default.
     if (avx512) args.push_back("--force-max-simd-bitwidth=512");
     bool pci = false;
     for (const DeviceConfig& device : config.devices) {
@@ -248,7 +251,7 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
 }
 
 bool has_descriptors(const Config& config) {
-    // EAL has 10, and as many for a moment; a port of rove's or a driver's has 4 or so.
+    // EAL uses 10, and 10 more for a moment. A port of rove or of a driver uses about 4.
     const size_t wanted = 24 + 4 * config.devices.size();
     std::vector<FileDescriptor> files;
     while (files.size() < wanted && files.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC)).is_open()) continue;
@@ -275,7 +278,7 @@ bool start_eal(const Config& config, std::string* error) {
     const bool hugepages = hugepages_suffice(pool_megabytes(config) + 32);
     const std::vector<std::string> args =
         eal_arguments(config, allowed_cpus(), hugepages, __builtin_cpu_supports("avx512f") != 0);
-    std::vector<std::string> copies = args;  // EAL permutes and may write to them
+    std::vector<std::string> copies = args;  // EAL permutes them and may write to them
     std::vector<char*> argv;
     for (std::string& arg : copies) argv.push_back(arg.data());
     argv.push_back(nullptr);
@@ -295,9 +298,9 @@ bool start_eal(const Config& config, std::string* error) {
         remove_runtime_folder();
         return false;
     }
-    // A memif client complains at every attempt while its peer is not there.
+    // A memif client logs an error at every attempt while its peer is not there.
     rte_log_set_level_pattern("pmd.net.memif*", RTE_LOG_CRIT);
-    // And a tap at every start, of secondary processes that there are not.
+    // A tap logs errors about secondary processes, which do not exist, at every start.
     rte_log_set_level_pattern("pmd.net.tap*", RTE_LOG_CRIT);
     keep_runtime_folder();
     return true;
@@ -305,16 +308,17 @@ bool start_eal(const Config& config, std::string* error) {
 
 }  // namespace rove::datapath
 
-// Where the CPU does not tell its TSC's rate, EAL counts for 100 ms: a third of a program's start. It takes the nearest
-// 10 MHz, and 5 ms tell that as well.
+// Shortens EAL's measurement of the TSC. If the CPU does not report its rate, EAL measures for 100 ms, a third of a
+// program's start. EAL rounds the result to 10 MHz, and 5 ms suffice for that.
 int __wrap_nanosleep(const timespec* duration, timespec* left) {
     static constexpr timespec kLongEnough{0, 5'000'000};
     return rove::libc::nanosleep(rove::datapath::starts_eal && rte_get_tsc_hz() == 0 ? &kLongEnough : duration, left);
 }
 
-// net_af_packet makes a group of a port's sockets, whose number is the PID XOR the interface's. Neighbours on one host,
-// as an MPI job's ranks are, often have the same, and the kernel has no group across interfaces: then another number.
-// (All sockets of a port come to the same.)
+// Resolves conflicts of fanout groups. net_af_packet makes one group of a port's sockets, whose number is the PID XOR
+// the interface's number. Neighbouring processes on one host, such as the ranks of an MPI job, often get the same
+// number, and the kernel has no groups across interfaces. Then this function tries other numbers, in the same order for
+// all sockets of a port.
 int __wrap_setsockopt(int file, int level, int name, const void* value, socklen_t bytes) noexcept {
     constexpr uint32_t kNumber = 0xFFFF, kStep = 0x9E37;
     constexpr int kTries = 16;
@@ -330,17 +334,18 @@ int __wrap_setsockopt(int file, int level, int name, const void* value, socklen_
     return result;
 }
 
-// EAL asks whether the program has a shared one of its own, to load drivers for it. If so, they are the program's. It
-// is not asked either: another thread may hold the dynamic loader's lock, whose constructor waits for a device.
+// Hides a shared librte_eal of the program. EAL calls dlopen() to find one and would load drivers for it, but they
+// belong to the program. The call is not passed on either, because another thread may hold the dynamic loader's lock
+// while a constructor waits for a device.
 void* __wrap_dlopen(const char* file, int mode) noexcept {
     static const auto own = reinterpret_cast<decltype(&dlopen)>(rove::libc::find("dlopen"));
     const bool is_eal = rove::datapath::starts_eal && file != nullptr && std::strncmp(file, "librte_eal.so", 13) == 0;
     return is_eal ? nullptr : own(file, mode);
 }
 
-// vfio says of a NIC without MSI-X vectors, too, that they could signal an eventfd. EAL then takes that mode, in which
-// no interrupt ever comes, and writes an error at each start and end of the port. It takes the next mode, MSI or INTx,
-// if the answer is no.
+// Corrects vfio's answer for a NIC without MSI-X vectors, which claims that they could signal an eventfd. EAL would
+// choose that mode, in which no interrupt ever comes, and log an error whenever the port starts or stops. With the
+// corrected answer it chooses the next mode, MSI or INTx.
 int __wrap_ioctl(int file, unsigned long request, ...) noexcept {
     va_list arguments;
     va_start(arguments, request);

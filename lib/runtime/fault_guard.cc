@@ -9,19 +9,19 @@
 
 #include "runtime/fault_handlers.h"
 
-// Of AddressSanitizer's run-time library, where there is one.
+// A function of AddressSanitizer's run-time library, if that is present.
 extern "C" [[gnu::weak]] void __asan_handle_no_return();
 
 namespace rove::datapath {
 
 [[gnu::tls_model("initial-exec")]] thread_local constinit FaultGuard* FaultGuard::active = nullptr;
 
-// The address for which the program's handler was asked last, in this call of completes().
+// The address for which the program's handler was called last, in this call of completes().
 [[gnu::tls_model("initial-exec")]] thread_local constinit const void* asked = nullptr;
 
 struct FaultHandler {
-    // Whether a handler of the program's has interrupted the guarded code, and the fault is that handler's: then
-    // another signal's frame lies between this handler and completes().
+    // Returns true if a handler of the program's has interrupted the guarded code and caused the fault itself. Then the
+    // frame of another signal is between this handler and completes().
     static bool is_nested(const FaultGuard& guard) {
         struct Walk {
             uintptr_t end;
@@ -33,7 +33,7 @@ struct FaultHandler {
                 int is_signal_frame = 0;
                 _Unwind_GetIPInfo(frame, &is_signal_frame);
                 walk.signal_frames += is_signal_frame != 0;
-                constexpr uintptr_t kFrameBytes = 1024;  // more than completes() has
+                constexpr uintptr_t kFrameBytes = 1024;  // more than the frame of completes()
                 const bool has_come = _Unwind_GetCFA(frame) - walk.end - 1 < kFrameBytes;
                 return walk.signal_frames > 1 || has_come ? _URC_NORMAL_STOP : _URC_NO_REASON;
             },
@@ -41,7 +41,7 @@ struct FaultHandler {
         return walk.signal_frames > 1;
     }
 
-    // Whether the fault is the guarded code's, and has been dealt with.
+    // Returns true if the fault occurred in guarded code and has been handled.
     static bool takes(int signal, siginfo_t* info, void* context, int level) {
         FaultGuard* const guard = FaultGuard::active;
         if (guard == nullptr || info->si_code <= 0 || is_nested(*guard)) return false;
@@ -62,7 +62,8 @@ void FaultGuard::install() {
     install_fault_handlers(FaultHandler::takes);
 }
 
-// Without locals and destructors, and not inlined: all that counts at `left` is on the stack above what step() uses.
+// Has no locals and no destructors and is not inlined, so all that matters at `left` is on the stack above what step()
+// uses.
 [[gnu::noinline]] bool FaultGuard::completes(void (*step)(void*), void* of) {
     active = this;
     asked = nullptr;
@@ -83,10 +84,12 @@ left:
     return false;
 }
 
-// The kernel then restores the registers, the signal mask and the modes of the floating point unit.
+// When the handler returns, the kernel restores the registers, the signal mask and the modes of the floating-point
+// unit.
 void FaultGuard::resume(ucontext_t& context) {
     active = nullptr;
-    if (__asan_handle_no_return != nullptr) __asan_handle_no_return();  // functions are left that it knows of
+    if (__asan_handle_no_return != nullptr)
+        __asan_handle_no_return();  // because the functions that are left are known to it
     const auto set = [&](int which, const void* value) {
         context.uc_mcontext.gregs[which] = reinterpret_cast<greg_t>(value);
     };

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registered memory that has gone. A NIC's pages stay as long as they are registered; a worker copies through the
-// program's own mapping, and the program may unmap it, protect it, or truncate the file behind it, while a peer reads
-// or writes it. The worker's access then faults. A handler for SIGSEGV and SIGBUS marks the region as dead, and returns
-// to where the worker's burst began, which does what it did once more: now the region's key is refused, as a wrong one
-// would be.
+// Recovers from faults in registered memory that no longer exists. A NIC's pages stay as long as they are registered. A
+// worker, however, copies through the program's own mapping, and the program may unmap it, protect it, or truncate the
+// file behind it while a peer reads or writes it. Then the worker's access faults. A handler for SIGSEGV and SIGBUS
+// marks the region as dead and returns to the start of the worker's burst, which repeats its work. Now the region's key
+// is refused like a wrong one.
 //
 // DESIGN NOTES
-// 1. The handler acts only if this thread is inside of a FaultGuard, and if the address that faulted lies in a
-//    registered region. Everything else goes to the handler that the program had, or ends the process as without us.
-// 2. What was left half done was left at an access to the program's memory. No lock is held there, and no object lives
-//    on the stack that has a destructor with an effect; what the copy was for is written down before it or changes
-//    after it. See Engine::recover().
-// 3. A copy costs nothing more; a burst a call that writes down where it was called. setjmp() is not that call: whoever
-//    calls it can keep nothing in registers, which was dear in a worker's hottest functions.
-// 4. Memory that is protected has not gone: a garbage collector does so to see who writes, and its handler opens it. So
-//    a handler of the program's is asked first (fault_handlers.h). If the access faults again, the region is dead.
-// 5. A handler of the program's that interrupts guarded code, and faults, is not left: that fault is the program's.
+// 1. The handler acts only if this thread is inside a FaultGuard and the address that faulted is in a registered
+//    region. Any other fault goes to the handler that the program had, or ends the process as it would without rove.
+// 2. Interrupted work was interrupted at an access to the program's memory. There no lock is held, and no object on the
+//    stack has a destructor with an effect. The state that a copy serves is recorded before the copy or changes after
+//    it. See Engine::recover().
+// 3. A copy costs nothing extra. A burst costs one call that records where it was called. This call is not setjmp(),
+//    because a caller of setjmp() can keep nothing in registers, which was expensive in a worker's hottest functions.
+// 4. Protected memory still exists. A garbage collector protects memory to see who writes, and its handler removes the
+//    protection. So a handler of the program's gets the fault first (fault_handlers.h). If the access faults again, the
+//    region is dead.
+// 5. If a handler of the program's interrupts guarded code and faults itself, it is not aborted: that fault belongs to
+//    the program.
 #pragma once
 
 #include <ucontext.h>
@@ -31,8 +33,8 @@ class FaultGuard {
   public:
     explicit FaultGuard(transport::MemoryTable& memory) : memory_(memory) {}
 
-    // Calls `step()` until it returns; when it is left by a fault, `recover()` is called before it is called again. On
-    // the thread that is in a worker's round.
+    // Calls `step()` until it returns. If a fault aborts it, `recover()` is called before the next try. Must be called
+    // on the thread that is in a worker's round.
     void run(auto&& step, auto&& recover) {
         auto of = [&step] { step(); };
         const auto call = [](void* closure) { (*static_cast<decltype(of)*>(closure))(); };
@@ -42,18 +44,19 @@ class FaultGuard {
         }
     }
 
-    // Puts our handler in front, if it is not. Any thread. At each registration, and now and then.
+    // Puts our handlers in front unless they are there already. Any thread may call it. It is called for each
+    // registration and from time to time.
     static void install();
 
   private:
     friend struct FaultHandler;
 
-    // Calls step(of). Whether it returned; if not, a fault has left it.
+    // Calls step(of). Returns true if it returned, or false if a fault has aborted it.
     bool completes(void (*step)(void*), void* of);
     void resume(ucontext_t& context);  // makes the handler return to completes()
     void report();
 
-    // The library is loaded with the program, so that this needs no allocation when a handler reads it, and no call.
+    // The library is loaded with the program, so a handler needs neither an allocation nor a call to read this.
     [[gnu::tls_model("initial-exec")]] static thread_local constinit FaultGuard* active;
 
     transport::MemoryTable& memory_;
@@ -61,9 +64,9 @@ class FaultGuard {
         const void* instruction;
         const void* stack;
         const void* frame;
-    } resume_;                       // where a fault goes to, and the registers that completes() needs there
-    const void* address_ = nullptr;  // that faulted
-    uint32_t key_ = 0;               // of the region that died
+    } resume_;  // the place where a fault continues, and the registers that completes() needs there
+    const void* address_ = nullptr;  // the address that faulted
+    uint32_t key_ = 0;               // the key of the region that is dead
 };
 
 }  // namespace rove::datapath

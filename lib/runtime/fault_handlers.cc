@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See fault_handlers.h.
 #include "runtime/fault_handlers.h"
 
 #include <pthread.h>
@@ -16,16 +15,17 @@ namespace rove::datapath {
 namespace {
 
 constexpr int kLevels = 32;
-constexpr int kEnd = -1;  // of the chain: the default action
+constexpr int kEnd = -1;  // end of the chain: the default action
 
-// The program's action when a handler of rove's was put in front of it. Handlers read it while install() may
-// write: a level is filled before it is first in the kernel's hands, and filled anew only if nothing leads to it.
+// The action of the program in front of which a handler of rove's was installed. Handlers may read it while
+// install_fault_handlers() writes. A level is filled before the kernel gets its handler, and refilled only if nothing
+// leads to it.
 struct Level {
     std::atomic<uintptr_t> function{0};  // SIG_DFL, SIG_IGN, or a handler of either type
     std::atomic<int> flags{0};
-    std::atomic<uint64_t> mask{0};  // of the signals that Linux has
+    std::atomic<uint64_t> mask{0};  // the signals that Linux has
     std::atomic<int> next{kEnd};
-    std::atomic<bool> passes{false};  // its handler stands further in front now
+    std::atomic<bool> passes{false};  // its handler is at a level further in front now
     bool is_used = false;             // under `installing`
 };
 
@@ -52,8 +52,8 @@ int first_from(const Chain& chain, int level) {
     return level;
 }
 
-// Ends the process when the faulting instruction is executed again, with the state that it had. A signal that was sent
-// is sent once more.
+// Restores the default action, which ends the process with its state unchanged when the faulting instruction runs
+// again. A signal that was sent is raised once more.
 void take_default(int signal, const siginfo_t* info) {
     struct sigaction by_default {};
     by_default.sa_handler = SIG_DFL;
@@ -101,7 +101,7 @@ constexpr std::array<Handler, kLevels> all_handlers(std::integer_sequence<int, k
 }
 constexpr std::array<Handler, kLevels> kHandlers = all_handlers(std::make_integer_sequence<int, kLevels>());
 
-// The level whose handler of rove's the action is, or kEnd.
+// Returns the level whose handler of rove's is `action`, or kEnd.
 int level_of(const struct sigaction& action) {
     if ((action.sa_flags & SA_SIGINFO) == 0) return kEnd;
     for (int level = 0; level < kLevels; ++level)
@@ -109,7 +109,7 @@ int level_of(const struct sigaction& action) {
     return kEnd;
 }
 
-// A level that was never used; or else one that leads to no handler of its own; or the one behind the front.
+// Returns a level that was never used, else one that passes on to the next, else the one behind the front.
 int free_level(Chain& chain) {
     int found = kEnd;
     for (int level = 0; level < kLevels; ++level) {
@@ -118,7 +118,7 @@ int free_level(Chain& chain) {
         if (level != chain.front && of.passes.load(std::memory_order_relaxed)) found = level;
     }
     if (found == kEnd) found = chain.levels[static_cast<size_t>(chain.front)].next.load(std::memory_order_relaxed);
-    for (Level& of : chain.levels)  // nothing leads to it any more
+    for (Level& of : chain.levels)  // so that nothing leads to it any more
         if (of.next.load(std::memory_order_relaxed) == found)
             of.next.store(chain.levels[static_cast<size_t>(found)].next.load(std::memory_order_relaxed),
                           std::memory_order_relaxed);
@@ -128,7 +128,7 @@ int free_level(Chain& chain) {
 void put_in_front(Chain& chain) {
     struct sigaction found {};
     sigaction(chain.signal, nullptr, &found);
-    if (const int level = level_of(found); level != kEnd) {  // ours is, or a handler has put it back
+    if (const int level = level_of(found); level != kEnd) {  // ours is in front, or a handler has restored it
         chain.front = level;
         return;
     }
@@ -150,7 +150,7 @@ void put_in_front(Chain& chain) {
     chain.front = level;
     struct sigaction ours {};
     ours.sa_sigaction = kHandlers[static_cast<size_t>(level)];
-    // Not deferred: what the program's own handler blocks is its choice.
+    // SA_NODEFER, because the program's own handler decides which signals it blocks.
     ours.sa_flags = SA_SIGINFO | SA_NODEFER | (found.sa_flags & SA_ONSTACK);
     sigaction(chain.signal, &ours, nullptr);
 }

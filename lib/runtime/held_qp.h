@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking at one queue pair from a thread that is no worker.
+// Access to one queue pair from a thread that is not a worker.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace rove::datapath {
 
-// Calls `look(QueuePair&, const transport::Held&)` for the QP `qpn` while its worker, and no other, stands still.
-// Returns false if there is no such QP. Not on a worker.
+// Calls `look(QueuePair&, const transport::WorkerQuiesced&)` for the QP `qpn` while its worker, and no other, is
+// stopped. Returns false if there is no such QP. Must not be called on a worker.
 //
-// Until it is found its worker is not known, so it is looked up while some worker stands still: a QP that is in sight
-// then is not destroyed before that worker goes on (transport/standstill.h).
+// The QP's worker is unknown until the QP is found, so the lookup is made while any one worker is stopped. A QP that is
+// in the table then is not destroyed until that worker continues (transport/quiescence.h).
 bool look_at_qp(Runtime& runtime, uint32_t qpn, auto&& look) {
     for (uint16_t index = 0;;) {
         const Worker::Hold hold(*runtime.workers()[index]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wrapped rte_intr_callback_* functions.
-#define ALLOW_INTERNAL_API  // of drivers, as whose functions ours stand in
+// Replaces the rte_intr_callback_* functions.
+#define ALLOW_INTERNAL_API  // because the functions replaced here belong to drivers
 #include "runtime/interrupts.h"
 
 #include <rte_interrupts.h>
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-// EAL's own (the linker's --wrap). Every other call of these names is one of the functions below.
+// EAL's own functions (the linker's --wrap). All other calls of these names go to the functions below.
 extern "C" {
 decltype(rte_intr_callback_register) __real_rte_intr_callback_register;
 decltype(rte_intr_callback_unregister) __real_rte_intr_callback_unregister;
@@ -25,25 +25,25 @@ namespace rove::datapath {
 
 namespace {
 
-// One registration: what the driver gave us. EAL's argument is the registration's address.
+// One registration with the values that the driver passed. EAL gets its address as the argument.
 struct Registration {
     const rte_intr_handle* handle;
     rte_intr_callback_fn function;
     void* argument;
     bool silenced = false;  // EAL no longer knows it
     rte_intr_unregister_callback_fn released = nullptr;
-    bool releasing = false;  // EAL was told to call release() later; changed while nobody is inside of a driver
+    bool releasing = false;  // EAL will call release() later; changes only while no thread is inside a driver
     int file = -1;
-    ino_t inode = 0;  // of `file` then
+    ino_t inode = 0;  // inode of `file` at registration
 };
 
-// Of a file; 0: it is closed.
+// Returns the inode of a file, or 0 if the file is closed.
 ino_t inode_of(int file) {
     struct stat found;
     return fstat(file, &found) == 0 ? found.st_ino : 0;
 }
 
-thread_local std::vector<Registration*>* made = nullptr;  // by the callback that runs
+thread_local std::vector<Registration*>* made = nullptr;  // registrations made by the callback that is running
 
 class Registrations {
   public:
@@ -58,7 +58,7 @@ class Registrations {
             if (!one.releasing) all.push_back(&one);
         return all;
     }
-    // Drivers may say "any argument" by -1.
+    // Drivers may pass -1 to mean any argument.
     std::vector<Registration*> find(rte_intr_callback_fn function, const void* argument) {
         const std::lock_guard lock(mutex_);
         std::vector<Registration*> found;
@@ -85,7 +85,7 @@ Registrations& registrations() {
 }
 
 std::mutex guard_mutex;                        // held while a driver's callback runs
-WhilePaused& while_paused = *new WhilePaused;  // under guard_mutex; never destroyed, as registrations()
+WhilePaused& while_paused = *new WhilePaused;  // under guard_mutex; never destroyed, like registrations()
 bool silenced = false;                         // under guard_mutex
 
 void call(void* argument);
@@ -94,8 +94,9 @@ int unregister(const rte_intr_handle* handle, Registration& registration) {
     return __real_rte_intr_callback_unregister(handle, call, &registration);
 }
 
-// Runs the driver's callback. When a peer comes and goes at once, net_memif of 22.11 closes the connection that it has
-// just registered, and frees what its callback would be given: EAL's thread would panic over the file.
+// Runs the driver's callback, and then unregisters callbacks whose file it has closed. When a peer connects and leaves
+// at once, net_memif of 22.11 closes the connection that it has just registered, and frees the argument of its
+// callback. EAL's thread would panic because of the closed file.
 void run(const Registration& registration) {
     std::vector<Registration*> registered;
     made = &registered;
@@ -103,7 +104,8 @@ void run(const Registration& registration) {
     made = nullptr;
     for (Registration* one : registered) {
         if (inode_of(one->file) == one->inode) continue;
-        rte_intr_handle* const handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);  // the driver's is gone
+        rte_intr_handle* const handle =
+            rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);  // the driver has freed its own
         rte_intr_fd_set(handle, one->file);
         if (unregister(handle, *one) > 0) registrations().remove(one);
         rte_intr_instance_free(handle);
@@ -119,7 +121,7 @@ void call(void* argument) {
         return;
     }
     while_paused([registration] {
-        // Released: a restart of the port went before us, and it is gone for the driver.
+        // If it is being released, a restart of the port came first, and the driver no longer has it.
         if (!registration->releasing) run(*registration);
     });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses of an interface, and the way to others.
+// The addresses of a device, and paths to other hosts.
 #include "runtime/rdma_interface.h"
 
 #include <errno.h>
@@ -23,14 +23,15 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr size_t kPlaces = 32;    // for the kernel's addresses
+constexpr size_t kPlaces = 32;    // entries for the kernel's addresses
 constexpr int kAskAgainMs = 50;   // between two questions for the same neighbour
-constexpr int kResolveMs = 3000;  // then there is none
+constexpr int kResolveMs = 3000;  // after it the neighbour counts as unreachable
 constexpr uint64_t kResolveNs = uint64_t{kResolveMs} * 1'000'000;
-// HELLO: the first question may meet a peer that sleeps for half a millisecond; each later one waits twice as long, but
-// no longer than a rail that has come back may take to be used again (T-19: 50 ms, of both ends' questions together).
+// HELLO: the first question may reach a peer that sleeps for half a millisecond. Each later one waits twice as long as
+// the one before, but no longer than a restored rail may take until it is used again (T-19: 50 ms, for the questions of
+// both ends together).
 constexpr uint64_t kFirstHelloNs = 2'000'000, kLastHelloNs = 16'000'000;
-constexpr uint64_t kStrangerNs = 250'000'000;    // then it is a standard endpoint
+constexpr uint64_t kStrangerNs = 250'000'000;    // after it the peer counts as a standard endpoint
 constexpr uint64_t kPatienceNs = 1'000'000'000;  // many stalls of a shared core; TENT waits 3 s for a peer
 constexpr uint64_t kConnectNs = 3'000'000'000;
 
@@ -56,13 +57,14 @@ RdmaInterface::RdmaInterface(Runtime& runtime, const DeviceConfig& config, std::
     set_addresses(own);
     neighbours_ = std::make_unique<Neighbours>(mac_, vlan_, own, address_of(config.gateway_ipv4),
                                                address_of(config.gateway_ipv6));
-    // Reports come from a configured address of their family, or none (RFC 3376 4.2.13), and from the link-local one.
+    // Reports are sent from a configured address of their family, or 0.0.0.0 without one (RFC 3376 4.2.13), and from
+    // the link-local address.
     ProxyAddress ipv4{mac_, wire::Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF}, vlan_};
     for (const wire::Gid& gid : addresses_)
         if (wire::is_ipv4_mapped(gid) && ipv4.address[12] == 0) ipv4.address = gid;
     memberships_ =
         std::make_unique<Memberships>(ipv4, ProxyAddress{mac_, addresses_.front(), vlan_}, std::random_device{}());
-    // Questions for our IPv6 addresses come to these groups: RFC 4861 7.2.1.
+    // Questions for our IPv6 addresses are sent to these groups: RFC 4861 7.2.1.
     for (const wire::Gid& gid : addresses_)
         if (!wire::is_ipv4_mapped(gid) && !port.has_kernel_stack())
             memberships_->join(solicited_node_group(gid), runtime_.now_ns());
@@ -77,7 +79,7 @@ bool RdmaInterface::link_up() const {
 }
 
 uint32_t RdmaInterface::rate_mbps() const {
-    // Drivers of DPDK's virtual devices all say the same of them.
+    // All drivers of DPDK's virtual devices report the same rate.
     const bool has_own = config_.link_rate_mbps == 0 && is_pci(config_.port);
     const uint32_t own = has_own ? device_port_.rate_mbps() : 0;
     return own != 0 ? own : known_rate_mbps(config_);
@@ -128,7 +130,8 @@ bool RdmaInterface::owns(const wire::Gid& address) const {
     return std::find(addresses_.begin(), addresses_.end(), address) != addresses_.end();
 }
 
-// An index that a program has keeps its meaning: what stays has its place, and what comes takes the first that is free.
+// Keeps the meaning of an index that a program has stored: an address that remains keeps its entry, and a new one gets
+// the first free entry.
 bool RdmaInterface::set_addresses(const std::vector<Subnet>& addresses) {
     const auto port_argument = [](auto& among, const wire::Gid& address) {
         return std::find_if(among.begin(), among.end(), [&](const Subnet& one) { return one.address == address; });
@@ -139,7 +142,7 @@ bool RdmaInterface::set_addresses(const std::vector<Subnet>& addresses) {
     for (const Subnet& address : addresses) {
         auto place = port_argument(table, address.address);
         if (place == table.end()) place = port_argument(table, {});
-        if (place != table.end()) *place = address;  // of more than there are places for, the last have none
+        if (place != table.end()) *place = address;  // if there are too few entries, the last addresses get none
     }
     const std::lock_guard lock(addresses_mutex_);
     table_.swap(table);
@@ -156,8 +159,8 @@ bool RdmaInterface::receives(const wire::Flow& flow, bool from_port) const {
         return std::any_of(addresses_.begin(), addresses_.end(),
                            [&](const wire::Gid& own) { return wire::same(own, address); });
     };
-    // What we have sent does not come back by the port, unless the network returns it; whoever else uses our addresses
-    // forges them. No group sends anything.
+    // A frame that we sent does not come back through the port unless the network returns it, and any other host that
+    // uses our addresses forges them. A group never sends.
     if (from_port && (wire::same(flow.src_mac, mac_) || owns(flow.src))) return false;
     if (is_multicast(flow.src_mac) || is_multicast(flow.src)) return false;
     if (wire::same(flow.dst_mac, mac_)) return owns(flow.dst);
@@ -231,8 +234,8 @@ int RdmaInterface::resolve(const wire::Flow& flow, transport::Path& path) {
     } else if (!path.loopback && !path.multicast) {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
         path.next_hop = neighbours_->use(neighbour, runtime_.now_ns());
-        // Not the real time: this process may have been off its core, and a neighbour on this host as well, whose
-        // stack answers only when it runs.
+        // This does not use real time, because this process may have been off its core, and so may a neighbour on this
+        // host, whose stack answers only when it runs.
         const auto protocol_ns = [&worker = *runtime_.workers().front()] {
             const Worker::Hold hold(worker);
             return worker.core(hold).protocol_ns();
@@ -258,7 +261,7 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
     const Hello::RemoteQp peer{remote_qpn, path.flow.dst};
     Worker& worker = runtime_.worker_of(qp);
     std::random_device random;
-    const uint32_t nonce = random() | 1;  // 0: nothing asked
+    const uint32_t nonce = random() | 1;  // 0 means that nothing was asked
     const auto has_confirmed = [&] {
         const Hello::PendingOffer* const promise = qp.hello.promised(peer);
         return promise != nullptr && promise->confirmed;
@@ -274,23 +277,23 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
     const bool must_answer = mode == transport::Mode::kMp || known == true;
     if (promised || must_answer || !known) {
         transport::Path way = path;
-        // A peer that was just started may not have its end of the port yet.
+        // A peer that was just started may not have opened its end of the port yet.
         const uint64_t connected_by_ns = runtime_.now_ns() + kConnectNs;
         while (!device_port_.ready() && runtime_.now_ns() < connected_by_ns)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        // The protocol's time, as for every other timeout: what came while this process was off its core is yet to be
-        // read, and a peer that was off its own is not silent.
+        // Uses the protocol's time, as every other timeout does: frames that arrived while this process was off its
+        // core are still to be read, and a peer that was off its own core is not silent.
         const auto protocol_ns = [&worker](const Worker::Hold& hold) { return worker.core(hold).protocol_ns(); };
         const uint64_t begun_ns = protocol_ns(Worker::Hold(worker));
         for (uint64_t wait_ns = kFirstHelloNs; qp.hello.answer == Hello::Answer::kNone;
              wait_ns = std::min(2 * wait_ns, kLastHelloNs)) {
-            // Each over another path: one may be dead.
+            // Each question uses another path, because one may be dead.
             way.flow.udp_src = static_cast<uint16_t>(transport::kFirstVp | (random() & 0x3FFF));
             way.headers = wire::make_template(way.flow);
             const uint64_t asked_ns = runtime_.now_ns();
             {
                 const Worker::Hold hold(worker);
-                // Who was promised mp, and confirmed it, needs no answer.
+                // A peer that was promised mp, and has confirmed it, need not answer.
                 const bool patient = (must_answer || qp.hello.promised(peer) != nullptr) && !has_confirmed();
                 if (protocol_ns(hold) - begun_ns >= (patient ? kPatienceNs : kStrangerNs)) break;
                 worker.ask_multipath(hold, qp, way, remote_qpn, nonce);
@@ -299,7 +302,7 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
                 runtime_.progress();
                 if (wait_ns < kLastHelloNs) {
                     sched_yield();
-                } else {  // whoever is silent for so long is no reason to keep a core busy
+                } else {  // a silent peer is no reason to keep a core busy
                     std::this_thread::sleep_for(std::chrono::milliseconds(1));
                 }
             }
@@ -318,7 +321,7 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
     }
     if (error == 0 && !multipath && mode == transport::Mode::kMp) error = EPROTONOSUPPORT;
     if (error != 0) {
-        qp.hello.has_peer = false;  // the next attempt may be to connect it to another
+        qp.hello.has_peer = false;  // the next attempt may connect it to another peer
         return error;
     }
     qp.hello.decision = multipath ? Hello::Decision::kMp : Hello::Decision::kRc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports of ports, workers and neighbours; those of QPs are in report_qp.cc.
+// Reports on ports, workers and neighbours. Reports on QPs are in report_qp.cc.
 #include "runtime/report.h"
 
 #include <rte_ethdev.h>
@@ -17,7 +17,7 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr size_t kMaxNeighbours = 512;  // shown: as many as telemetry has room for
+constexpr size_t kMaxNeighbours = 512;  // entries in a report: the most that telemetry has room for
 
 Report each_interface(Runtime& runtime, auto&& fill) {
     Report all = Report::object();
@@ -34,12 +34,13 @@ Report each_worker(Runtime& runtime, auto&& fill) {
     return all;
 }
 
-// What goes up and down: signed, so that nobody takes it for a counter and shows a difference.
+// Converts a value that rises and falls to a signed one, so that no program treats it as a counter and shows
+// differences.
 int64_t level(uint64_t value) {
     return static_cast<int64_t>(value);
 }
 
-// Of counters named by to_string(), those from `first` on.
+// Adds counters named by to_string(), from `first` on.
 template <class Name>
 void add_counters(Report& one, const auto& values, size_t first = 0) {
     for (size_t i = first; i < values.size(); ++i) one[to_string(static_cast<Name>(i))] = values[i];
@@ -186,7 +187,7 @@ Report report_multipath(Runtime& runtime) {
             one[std::string("tx_") + kKinds[i]] = counters.acks_sent[i];
             one[std::string("rx_") + kKinds[i]] = counters.acks_received[i];
         }
-        for (size_t i = 0; i < counters.degrees.size(); ++i)  // by the least degree of each
+        for (size_t i = 0; i < counters.degrees.size(); ++i)  // named after the lowest degree of each
             one["degree_" + std::to_string(i == 0 ? 0 : 1u << (i - 1))] = counters.degrees[i];
     });
 }

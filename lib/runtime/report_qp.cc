@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports of queue pairs.
+// Reports on queue pairs.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -41,8 +41,9 @@ Report of_stream(const transport::Reorder& reorder, const transport::ReorderStre
             {"reorder_bytes", reorder.bytes(stream)}};
 }
 
-// What a QP in mp mode takes beyond one in rc mode: its state, the records of its streams while packets of them are on
-// their way, and what is reordered. Held packets are not in it: their memory is the worker's, for all QPs.
+// Returns the memory of a QP in mp mode beyond that of one in rc mode: its state, the records of its streams while they
+// have packets in flight, and the reordering state. Early packets do not count, because their memory belongs to the
+// worker, for all QPs.
 uint64_t multipath_bytes(const transport::MultipathShared& shared, const transport::Mp& mp) {
     uint64_t bytes = sizeof(transport::Mp) - sizeof(transport::Rc);
     for (const transport::SendStream* stream : {&mp.requests, &mp.responses})
@@ -67,7 +68,8 @@ const char* type_name(ibv_qp_type type) {
     }
 }
 
-// Returns what `fill(QueuePair, Held)` does while the QP's worker stands still; null if there is no such QP.
+// Returns the result of `fill(QueuePair, WorkerQuiesced)`, called while the QP's worker is stopped. Returns null if
+// there is no such QP.
 Report with_qp(Runtime& runtime, uint32_t qpn, auto&& fill) {
     Report report;
     look_at_qp(runtime, qpn,
@@ -75,7 +77,7 @@ Report with_qp(Runtime& runtime, uint32_t qpn, auto&& fill) {
     return report;
 }
 
-// Calls `fill(Paths, SendStream)` for both streams of a QP in mp mode, for the value under their names.
+// Calls `fill(Paths, SendStream)` for both streams of a QP in mp mode. Returns the results under the streams' names.
 Report each_stream(Runtime& runtime, const transport::WorkerQuiesced& held, const transport::QueuePair& qp,
                    auto&& fill) {
     Report all = Report::object();
@@ -98,8 +100,8 @@ Report of_path(const transport::PathTally& path) {
             {"acks_to_use", path.acks_to_use}};
 }
 
-// In rc mode nothing is kept of a packet, so the states are those that the requester is in: "lossy" and "dead" end with
-// its next progress.
+// Returns the state of the only path. In rc mode nothing is recorded for a packet, so the states are those of the
+// requester: "lossy" and "dead" end with its next progress.
 Report of_single_path(const transport::QueuePair& qp, const transport::Rc& rc) {
     const transport::RcRequester& requester = rc.requester;
     return {{"state", requester.retry.retries_left < qp.retry_cnt ? "dead"
@@ -183,7 +185,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
             return one;
         }
         one["mode"] = "rc";
-        const transport::Rc nothing;  // of what is not connected, or has no such state
+        const transport::Rc nothing;  // for a QP that is not connected or has no such state
         const transport::Rc& rc = qp.rc_or_xrc() != nullptr ? *qp.rc_or_xrc() : nothing;
         one["next_psn"] = qp.next_psn();
         one["una_psn"] = rc.requester.una.value();
@@ -210,7 +212,7 @@ Report report_paths(Runtime& runtime, uint32_t qpn) {
 }
 
 Report report_port_paths(Runtime& runtime, size_t most) {
-    std::map<uint16_t, std::map<uint16_t, transport::PathTally>> ports;  // virtual paths of each
+    std::map<uint16_t, std::map<uint16_t, transport::PathTally>> ports;  // tallies by virtual path, for each port
     {
         const Runtime::Pause pause(runtime);
         runtime.queue_pairs().for_each(pause, [&](const transport::QueuePair& qp) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See runtime_folder.h. Its owner holds a lock on a file in it, which the kernel drops with the process.
+// The owner of a folder holds a lock on a file in it, which the kernel releases with the process.
 #include "runtime/runtime_folder.h"
 
 #include <fcntl.h>
@@ -33,20 +33,21 @@ bool take_lock(const FileDescriptor& file) {
     return file.is_open() && flock(file.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
-// A file that is made has its lock before it has its name: no other process finds it without. -1 if another has it.
+// Makes and locks the lock file. A new file is locked before it gets its name, so no other process can find it
+// unlocked. Returns -1 if another process has the lock.
 int make_lock(const std::string& folder) {
     const std::string name = folder + kLockFile;
     FileDescriptor file(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     const std::string made = "/proc/self/fd/" + std::to_string(file.get());
     if (take_lock(file) && linkat(AT_FDCWD, made.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0)
         return file.release();
-    // An earlier process with our PID has left one, or a process of another PID namespace has it.
+    // An earlier process with our PID has left the file, or a process of another PID namespace has it.
     file = FileDescriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     return take_lock(file) ? file.release() : -1;
 }
 
-// Returns true if the process that made the folder has ended. A PID that is not known here may be one of another PID
-// namespace, whose process holds the lock, or is about to make it.
+// Returns true if the process that made the folder has ended. A PID that is unknown here may belong to another PID
+// namespace, whose process holds the lock or is about to make it.
 bool is_left_behind(const std::string& folder, const std::string& name) {
     const long pid = std::strtol(name.c_str() + kFolderPrefix.size(), nullptr, 10);
     if (pid <= 0 || kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH) return false;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder in which EAL puts this process's telemetry socket, and those that killed processes have left.
+// The folder in which EAL puts this process's telemetry socket, and the folders left by killed processes.
 #pragma once
 
 namespace rove::datapath {
 
-// After rte_eal_init(): marks the folder as that of a process that lives, and removes those of processes that do not.
-// Processes of other PID namespaces may have theirs beside it.
+// Marks the folder as that of a running process, and removes folders of processes that have ended. Called after
+// rte_eal_init(). Processes of other PID namespaces may have folders next to it.
 void keep_runtime_folder();
-// Removes what EAL left in the file system, unless another process has the same folder.
+// Removes everything that EAL left in the file system, unless another process uses the same folder.
 void remove_runtime_folder();
-// A forked child gives up its share of the lock.
+// Closes a forked child's copy of the lock.
 void leave_runtime_folder_in_child();
 
 }  // namespace rove::datapath

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The /rove commands. They run on DPDK's telemetry thread; what they answer is in report.h.
+// The /rove commands. They run on DPDK's telemetry thread. Their answers are described in report.h.
 #include "runtime/telemetry.h"
 
 #include <charconv>
@@ -52,7 +52,7 @@ void fill_dict(rte_tel_data* to, const Report& from) {
     }
 }
 
-// Answers with `make(Runtime&)`, unless that is null or telemetry was stopped.
+// Answers with `make(Runtime&)`. Fails if that is null or if telemetry was stopped.
 int answer(rte_tel_data* data, auto&& make) {
     const std::lock_guard lock(mutex);
     if (shown == nullptr) return -1;
@@ -63,7 +63,7 @@ int answer(rte_tel_data* data, auto&& make) {
     return 0;
 }
 
-// For commands without parameters.
+// Answers commands without parameters.
 template <Report (*kReport)(Runtime&)>
 int show(const char*, const char*, rte_tel_data* data) {
     return answer(data, kReport);
@@ -87,7 +87,7 @@ std::string_view next_word(std::string_view& rest) {
     return word;
 }
 
-// Changes what is asked for, if anything. Returns "" or what is wrong.
+// Makes the requested changes, if there are any. Returns "" or the reason for a failure.
 std::string change_impairment(Runtime& runtime, const RdmaInterface& interface, std::string_view path,
                               std::string_view changes) {
     if (path.empty()) return {};
@@ -99,7 +99,7 @@ std::string change_impairment(Runtime& runtime, const RdmaInterface& interface, 
     return runtime.impair(interface, index, changes);
 }
 
-// Answers with the paths, or with a string that says what is wrong.
+// Answers with the paths, or with a string that describes an error.
 int impair(const char*, const char* parameters, rte_tel_data* data) {
     return answer(data, [&](Runtime& runtime) -> Report {
         std::string_view rest = parameters == nullptr ? "" : parameters;

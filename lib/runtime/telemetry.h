@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters and states through DPDK telemetry: `dpdk-telemetry.py -f rove-PID`, then /rove/...
+// Counters and states through DPDK telemetry: run `dpdk-telemetry.py -f rove-PID`, then use /rove/...
 #pragma once
 
 #include "runtime/report.h"
@@ -11,9 +11,9 @@ namespace rove::datapath {
 class Runtime;
 
 void start_telemetry(Runtime& runtime);
-void stop_telemetry();  // commands answer nothing from now on
+void stop_telemetry();  // makes all commands fail from now on
 
-// As an answer. Arrays are of numbers or of strings.
+// Writes a report to DPDK's answer. Arrays may contain numbers or strings.
 void fill(rte_tel_data* to, const Report& from);
 
 }  // namespace rove::datapath
