@@ -20,10 +20,10 @@ namespace {
 
 constexpr uint8_t kDefaultHopLimit = 64;
 constexpr uint32_t kFlowLabelMask = 0xFFFFF;  // 20 bits
-constexpr uint16_t kNoVlan = 0xFFFF;          // as rdma-core writes an untagged path
+constexpr uint16_t kNoVlan = 0xFFFF;          // rdma-core's value for an untagged path
 
-// Source and destination of the packet whose first 40 bytes `grh` are: an IPv6 header, or 20 bytes and then an IPv4
-// header.
+// Reads source and destination from the first 40 bytes of a received packet: an IPv6 header, or 20 bytes followed by an
+// IPv4 header. Returns false if it is neither.
 bool read_network_header(const ibv_grh& grh, wire::Gid& src, wire::Gid& dst, ibv_global_route& route) {
     uint8_t bytes[sizeof(ibv_grh)];
     std::memcpy(bytes, &grh, sizeof(bytes));
@@ -83,9 +83,9 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     return ah.release();
 }
 
-// A request that was posted refers to its address handle's path until it is sent, and a program may destroy the handle
-// before that, since it is the request that a NIC reads. So handles are kept until no request that waits names them,
-// which is looked at once in a while: posting counts nothing.
+// A posted request refers to the path in its address handle until it is sent. A program may destroy the handle before
+// that, because a NIC would have read the request. So handles are kept until no waiting request names them. Posting
+// counts nothing; instead the queues are searched at intervals.
 int destroy_ah(ibv_ah* handle) {
     std::unique_ptr<Ah> ah(&from(handle));
     Pd& pd = from(ah->pd);
@@ -109,7 +109,7 @@ int destroy_ah(ibv_ah* handle) {
             std::erase_if(pd.destroyed_ahs, [&](const auto& one) {
                 return !std::binary_search(waiting.begin(), waiting.end(), &one->path);
             });
-            // The next look comes when as many more have been destroyed as this one has looked at.
+            // The next search is due when as many more handles have been destroyed as this search had to check.
             pd.most_destroyed_ahs = 2 * pd.destroyed_ahs.size() + waiting.size() + Pd::kFewDestroyedAhs;
         }
     }

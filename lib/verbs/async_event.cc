@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asynchronous events of a context: taking and acknowledging them.
+// Asynchronous events of a context: delivery and acknowledgement.
 #include "verbs/event_ack.h"
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
@@ -20,7 +20,7 @@ int get_async_event(ibv_context* context, ibv_async_event* event) {
             case IBV_EVENT_PORT_ERR:
             case IBV_EVENT_GID_CHANGE:
                 break;
-            default:  // rove raises no others but those of QPs
+            default:  // all other events of rove concern QPs
                 ++from(delivered.element.qp).events_delivered;
         }
         return 0;

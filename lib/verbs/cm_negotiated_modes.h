@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What connection managers have agreed on with peers about mp (ECE, in REQ and REP), for the QPs that are connected to
-// them: no HELLO is needed then. A QP finds its peer by address, number and first PSN; whoever forged a REQ in a peer's
-// name would have to know the PSN that another QP expects. Any thread.
+// The modes (rc or mp) that connection managers have negotiated with their peers by ECE in REQ and REP. The QPs that
+// they connect need no HELLO. A QP finds its peer by address, QP number and first PSN, so a forged REQ would also have
+// to name the PSN that another QP expects. Any thread may call any function.
 #pragma once
 
 #include <compare>
@@ -21,7 +21,7 @@ class CmNegotiatedModes {
         uint32_t qpn = 0, starting_psn = 0;
         auto operator<=>(const Peer&) const = default;
     };
-    // As many as there are connections with the connection manager.
+    // Records the mode of `peer`. The map has one entry for each of the connection manager's connections.
     void insert(const Peer& peer, bool multipath) {
         const std::lock_guard guard(mutex_);
         peers_.insert_or_assign(peer, multipath);
@@ -30,7 +30,8 @@ class CmNegotiatedModes {
         const std::lock_guard guard(mutex_);
         peers_.erase(peer);
     }
-    // Whether `peer` offers mp. Nothing: no connection manager has spoken to it.
+    // Returns true if `peer` offers mp, false if it does not, or nothing if no connection manager has negotiated with
+    // it.
     std::optional<bool> find(const Peer& peer) const {
         const std::lock_guard guard(mutex_);
         const auto found = peers_.find(peer);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion queues and completion channels: everything but polling.
+// Completion queues and completion channels, except for polling.
 #include <algorithm>
 #include <memory>
 #include <new>
@@ -14,12 +14,12 @@ namespace rove::verbs {
 
 namespace {
 
-// Returns what a program is told of a CQ's size: what was rounded up is never more than the device offers.
+// Returns the size of a CQ as programs see it. The ring is rounded up, but no more than the device's limit is reported.
 int told_entries(const transport::CompletionQueue& queue) {
     return std::min(static_cast<int>(queue.capacity()), kMaxCqe);
 }
 
-// Returns 0 or errno.
+// Creates a CQ. Returns 0 or an errno value.
 int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_channel* channel, uint32_t vector,
             bool ignores_overrun, Cq** out) {
     if (entries == 0 || entries > static_cast<uint32_t>(kMaxCqe)) return EINVAL;
@@ -28,7 +28,7 @@ int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_c
     auto cq = std::unique_ptr<Cq>(new (std::nothrow) Cq{});
     if (cq == nullptr || !(cq->place = from(context).device->cqs.take())) return ENOMEM;
     cq->runtime = from(context).runtime;
-    // Without a channel, arming it leads to nothing.
+    // Without a channel, arming the CQ has no effect.
     if (!cq->queue.init(entries, {.one_producer = cq->runtime->workers().size() == 1,
                                   .never_armed = channel == nullptr,
                                   .ignores_overrun = ignores_overrun})) {
@@ -83,7 +83,7 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     constexpr uint64_t kFields = IBV_CREATE_CQ_SUP_WC_FLAGS;
-    // A single-threaded CQ is one that merely does not need its lock.
+    // A single-threaded CQ merely does not need its lock.
     constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
     constexpr uint32_t kKnown = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     const uint32_t flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
@@ -107,7 +107,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
 int resize_cq(ibv_cq* handle, int entries) {
     Cq& cq = from(handle);
     if (entries <= 0 || entries > kMaxCqe) return EINVAL;
-    cq.runtime->run_one_round();  // what was posted may wait for the next one, and its completions count
+    cq.runtime->run_one_round();  // posted requests may wait for this round, and their completions count
     const std::lock_guard guard(cq.lock);
     const int error = cq.queue.resize(cq.runtime->grace_period(), static_cast<uint32_t>(entries));
     if (error != 0) return error;
@@ -116,7 +116,7 @@ int resize_cq(ibv_cq* handle, int entries) {
 }
 
 int modify_cq(ibv_cq*, ibv_modify_cq_attr* attr) {
-    // Moderation is taken and changes nothing: there is no interrupt to spare, and an event that is not delayed breaks
+    // Moderation is accepted and has no effect: there is no interrupt to save, and an event that is not delayed breaks
     // no promise.
     return attr->attr_mask == IBV_CQ_ATTR_MODERATE ? 0 : EINVAL;
 }
@@ -159,7 +159,8 @@ void ack_cq_events(ibv_cq* handle, unsigned count) {
 int req_notify_cq(ibv_cq* handle, int solicited_only) {
     Cq& cq = from(handle);
     cq.queue.arm(solicited_only != 0);
-    // The program is about to sleep. Where rove does not see that, completions have to come without its threads' help.
+    // The program is about to sleep. Where rove does not see that, completions must arrive without the help of its
+    // threads.
     if (cq.channel != nullptr && !channel_files::is_seen(cq.channel->fd)) cq.runtime->hand_over();
     return 0;
 }

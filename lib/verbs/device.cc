@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices: contexts and what a device can do.
+// Devices: contexts and capabilities.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -17,10 +17,10 @@ namespace rove::verbs {
 
 namespace {
 
-// What libibverbs keeps behind verbs_context::priv: a few flags, then the provider's operations. All calls that look
-// there are exported by us instead (preload/symbols.def). If a release newer than that table has one more, it finds an
-// operation that refuses, wherever it looks. (Null is what a call that returns a pointer then gives, and 0 one that
-// returns an errno value: that one would look successful, hence the line.)
+// The operation behind every word of verbs_context::priv, where libibverbs keeps a few flags and then the provider's
+// operations. rove exports all calls that read it (preload/symbols.def). A call that a newer release adds finds this
+// operation, which refuses, at any offset. A call that returns a pointer then returns null. One that returns an errno
+// value returns 0 and looks successful, hence the line on stderr.
 void* refuse_unknown_operation() {
     static std::atomic_flag told = ATOMIC_FLAG_INIT;
     if (!told.test_and_set())
@@ -28,10 +28,10 @@ void* refuse_unknown_operation() {
     return fail<void>(EOPNOTSUPP);
 }
 
-// With kVendorId: programs print both, and look up by them how to tune a device.
+// The device's part number. Programs print it with kVendorId, and look up tuning parameters by both.
 constexpr uint32_t kVendorPartId = 1;
 
-constexpr size_t kPrivateWords = 512;  // rdma-core 44 uses 80, its HEAD of August 2026 97
+constexpr size_t kPrivateWords = 512;  // rdma-core 44 uses 80 words, its HEAD of August 2026 97
 
 verbs_ex_private* unknown_operations() {
     static const auto words = [] {
@@ -42,7 +42,7 @@ verbs_ex_private* unknown_operations() {
     return reinterpret_cast<verbs_ex_private*>(const_cast<void* (**)()>(words.data()));
 }
 
-// The form in which a context holds an operation that returns an errno value.
+// Adapts an operation that returns an errno value to the context's table: it also sets errno.
 template <auto Function>
 struct Operation;
 template <class... Arguments, int (*Function)(Arguments...)>
@@ -51,7 +51,7 @@ struct Operation<Function> {
 };
 
 void set_operations(Context& context) {
-    // Where a member stays null, the inline function of <infiniband/verbs.h> answers EOPNOTSUPP.
+    // Where a member stays null, the inline function of <infiniband/verbs.h> returns EOPNOTSUPP.
     context.sz = sizeof(verbs_context);
     context.priv = unknown_operations();
     context.query_port = Operation<query_port>::call;
@@ -88,7 +88,8 @@ ibv_context* open_device(ibv_device* handle) {
     if (!device.provider->start()) return fail<ibv_context>(ENODEV);
     auto* context = new (std::nothrow) Context{};
     if (context == nullptr) return fail<ibv_context>(ENOMEM);
-    // A program duplicates this to give the context to another process, which preload/device_list.cc then refuses.
+    // A program duplicates this descriptor to pass the context to another process, which preload/device_list.cc
+    // refuses.
     context->context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (context->async_events.fd() < 0 || context->context.cmd_fd < 0) {
         delete context;
@@ -114,8 +115,8 @@ void release(Context& context) {
 }
 
 int close_device(ibv_context* handle) {
-    // A program that closes before it destroys what it made leaves objects that point here, until the last is
-    // destroyed.
+    // A program that closes the context before it destroys its objects leaves objects that refer to the context until
+    // the last one is destroyed.
     Context& context = from(handle);
     context.async_events.close();
     release(context);
@@ -123,7 +124,7 @@ int close_device(ibv_context* handle) {
 }
 
 __be64 device_guid(ibv_device* handle) {
-    // It is made of the MAC, which of some ports only the driver knows.
+    // The GUID derives from the MAC, which for some ports only the driver knows.
     Device& device = from(handle);
     if (device.guid == 0) device.provider->start();
     return device.guid;
@@ -154,7 +155,7 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->max_qp_rd_atom = transport::kMaxRdAtomic;
     attr->max_qp_init_rd_atom = transport::kMaxRdAtomic;
     attr->max_res_rd_atom = max_qps * static_cast<int>(transport::kMaxRdAtomic);
-    attr->atomic_cap = IBV_ATOMIC_HCA;  // among QPs of this process; the CPU's own stores are not in it
+    attr->atomic_cap = IBV_ATOMIC_HCA;  // atomic among the QPs of this process, not with the CPU's own stores
     attr->max_mcast_grp = max_qps;
     attr->max_mcast_qp_attach = max_qps;
     attr->max_total_mcast_qp_attach = max_qps;
@@ -163,7 +164,7 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->max_srq_wr = transport::kMaxWorkRequests;
     attr->max_srq_sge = transport::kMaxSge;
     attr->max_pkeys = 1;
-    attr->local_ca_ack_delay = 15;  // 4.096 us * 2^15 = 134 ms: a napping shared-mode peer, generously
+    attr->local_ca_ack_delay = 15;  // 4.096 us * 2^15 = 134 ms, generous even for a peer in shared mode that sleeps
     attr->phys_port_cnt = 1;
     return 0;
 }
@@ -192,7 +193,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input*, ibv_
 
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
     if ((values->comp_mask & ~static_cast<uint32_t>(IBV_VALUES_MASK_RAW_CLOCK)) != 0) return EINVAL;
-    // All in tv_nsec, as other devices have their ticks there: a program may compare that alone with a timestamp.
+    // The whole value is in tv_nsec, where other devices have their ticks: a program may compare that member alone with
+    // a timestamp.
     values->raw_clock = {.tv_sec = 0, .tv_nsec = static_cast<long>(from(context).runtime->now_ns())};
     return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Protection domains, thread domains and parent domains. A thread domain says that one thread at a time uses what is
-// made of it. That spares other devices their locks; here the locks are taken all the same.
+// Protection domains, thread domains and parent domains. A thread domain promises that the objects made with it are
+// used by one thread at a time. Other devices then need no locks; rove takes them anyway.
 #include <memory>
 #include <new>
 
@@ -52,8 +52,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
     if ((attr->comp_mask & ~kKnown) != 0) return fail<ibv_pd>(EINVAL);
     if (attr->pd == nullptr || attr->pd->context != context || &from(attr->pd) != attr->pd) return fail<ibv_pd>(EINVAL);
     if (attr->td != nullptr && attr->td->context != context) return fail<ibv_pd>(EINVAL);
-    // The allocators are for rings that a device reads. Ours are of the CPU alone, and it does not matter where they
-    // are.
+    // The allocators are for rings that a device reads. rove's rings are used by the CPU only, and may be anywhere.
     if ((attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0 &&
         (attr->alloc == nullptr || attr->free == nullptr)) {
         return fail<ibv_pd>(EINVAL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The acknowledging half of events: destroying an object waits until every event it delivered was acknowledged. The
-// mutex and the condition are those inside rdma-core's structs.
+// Acknowledgement of events. Destroying an object waits until every event that it delivered has been acknowledged. The
+// mutex and the condition variable are members of rdma-core's structs.
 #pragma once
 
 #include <pthread.h>

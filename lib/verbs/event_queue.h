@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events behind a file descriptor, as completion channels and contexts have them: readable in poll and epoll exactly
-// while events wait. Pushed by workers, taken by the application.
+// A queue of events behind a file descriptor, for completion channels and contexts. poll() and epoll report the
+// descriptor as readable exactly while events wait. Workers push, the application pops.
 //
 // DESIGN NOTES
-// 1. Whoever waits in pop() must behave as a thread in read() does: a signal whose handler was installed with
-//    SA_RESTART does not end the wait, another one does (signal(7)). The kernel restarts a blocking read and never a
-//    poll, so the wait is a read.
-// 2. That read is not of the program's descriptor. A token that it took there would be missing until its thread got the
-//    lock, and drop(), which takes tokens under the lock, would wait for it in vain. So threads that wait read from a
-//    second descriptor, into which push() writes one token for each of them. A token that a signal left there only
-//    wakes the next thread, which finds nothing and waits again.
-// 3. pop() is a cancellation point, as read() is: at its beginning and in that read. A thread that is cancelled there
-// may
-//    have taken a token, or not. So the others are woken again for all events that wait.
-// 4. A thread that waits makes rounds itself (runtime/watch.h), and so pushes most of the events that it waits for.
-// These
-//    need no token, which would cost two system calls a message: the thread looks at the queue before it sleeps. A
-//    Collector marks such a thread, and writes the tokens of what it leaves.
+// 1. A thread that waits in pop() must behave like one in read(): a signal does not end the wait if its handler was
+//    installed with SA_RESTART, and does otherwise (signal(7)). The kernel restarts a blocking read() and never a
+//    poll(), so the wait is a read().
+// 2. That read() does not use the program's descriptor. A token that it took from there would be missing until its
+//    thread got the lock, and drop(), which takes tokens under the lock, would block for it. So waiting threads read a
+//    second descriptor, and push() writes one token for each of them. A token that a signal left there merely wakes the
+//    next thread, which finds nothing and waits again.
+// 3. pop() is a cancellation point like read(), at its beginning and in that read(). A thread that is cancelled there
+//    may or may not have taken a token, so the other threads are woken again for all waiting events.
+// 4. A waiting thread makes rounds itself (runtime/watch.h), and so pushes most of the events for which it waits. These
+//    need no token, which would cost two system calls a message: the thread checks the queue before it sleeps. A
+//    Collector marks such a thread, and writes tokens for the events that it leaves.
 #pragma once
 
 #include <fcntl.h>
@@ -45,14 +43,15 @@ class EventQueue {
     EventQueue(const EventQueue&) = delete;
     EventQueue& operator=(const EventQueue&) = delete;
 
-    int fd() const { return fd_; }  // -1 if the process has no descriptor left
+    int fd() const { return fd_; }  // -1 if the process has no free descriptor
 
     void push(const Event& event) {
         std::lock_guard guard(mutex_);
         add(event);
     }
 
-    // Instead of the waiting events that `replaces(event)` names: for what happens however long nobody reads.
+    // Adds an event in place of those for which `replaces(event)` is true. For events that keep coming however long no
+    // thread reads them.
     template <class Predicate>
     void push_coalesced(const Event& event, Predicate replaces) {
         std::lock_guard guard(mutex_);
@@ -60,7 +59,7 @@ class EventQueue {
         add(event);
     }
 
-    // Returns false if a pop() would find no event. A hint: any thread may push or pop meanwhile.
+    // Returns false if pop() would find no event. This is a hint: any thread may push or pop at the same time.
     bool has_events() const { return count_.load(std::memory_order_acquire) != 0; }
     // Returns true if pop() does not wait.
     bool is_nonblocking() {
@@ -68,15 +67,15 @@ class EventQueue {
         return has_nonblocking_descriptor();
     }
 
-    // Takes the oldest event, and does not wait for one. `deliver(event)` runs before another thread can see that the
-    // event is gone from the queue; if it returns an errno, the event stays. Returns 0, that errno, or EAGAIN.
+    // Removes the oldest event without waiting. Calls `deliver(event)` before another thread can see that the event has
+    // left the queue; if it returns an errno, the event stays. Returns 0, that errno, or EAGAIN.
     template <class Deliver>
     int try_pop(Event* event, Deliver deliver) {
         std::lock_guard guard(mutex_);
         return take(event, deliver);
     }
 
-    // Does the same, but waits for an event unless the descriptor is O_NONBLOCK. Returns EINTR and EMFILE as well.
+    // Does the same, but waits for an event unless the descriptor is O_NONBLOCK. Also returns EINTR and EMFILE.
     template <class Deliver>
     int pop(Event* event, Deliver deliver) {
         pthread_testcancel();
@@ -96,7 +95,7 @@ class EventQueue {
         }
     }
 
-    // While there is one, its thread looks at the queue after each event that it pushes itself, and before it sleeps.
+    // Marks a thread that checks the queue after each event that it pushes itself, and before it sleeps.
     class Collector {
       public:
         explicit Collector(EventQueue& queue) : queue_(queue) { collecting = &queue; }
@@ -112,14 +111,14 @@ class EventQueue {
         EventQueue& queue_;
     };
 
-    // From now on the descriptor is this one, a duplicate of the other.
+    // Replaces the descriptor by `fd`, a duplicate of it.
     void use(int fd) {
         std::lock_guard guard(mutex_);
         fd_ = fd;
     }
 
-    // Closes the descriptor. Events that come from now on are lost, and whoever waits for one waits on, as in a read()
-    // of a descriptor that another thread closes.
+    // Closes the descriptor. Later events are lost, and a waiting thread continues to wait, as in a read() of a
+    // descriptor that another thread closes.
     void close() {
         std::lock_guard guard(mutex_);
         was_nonblocking_ = has_nonblocking_descriptor();
@@ -130,7 +129,7 @@ class EventQueue {
         count_.store(0, std::memory_order_relaxed);
     }
 
-    // Removes the waiting events of an object that goes away.
+    // Removes the waiting events of an object that is being destroyed.
     template <class Predicate>
     void drop(Predicate belongs) {
         std::lock_guard guard(mutex_);
@@ -138,7 +137,7 @@ class EventQueue {
     }
 
   private:
-    // A thread's read of wake_fd_, which is counted in waiting_.
+    // A thread's read() of wake_fd_, which is counted in waiting_.
     class Wait {
       public:
         explicit Wait(EventQueue& queue) : queue_(queue) {}
@@ -187,7 +186,7 @@ class EventQueue {
         ++wakes_;
         eventfd_write(wake_fd_, 1);
     }
-    // A thread was cancelled in its read.
+    // Corrects the counts after a thread was cancelled in its read().
     void leave() {
         std::lock_guard guard(mutex_);
         --waiting_;
@@ -202,8 +201,8 @@ class EventQueue {
     bool has_nonblocking_descriptor() const {
         return fd_ < 0 ? was_nonblocking_ : (fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0;
     }
-    // The descriptor counts a token for each event that waits, but for those without one: all change under the lock, so
-    // this never blocks.
+    // Takes the token of one removed event. The descriptor counts one token for each waiting event except those in
+    // without_token_. All of this changes under the lock, so the read never blocks.
     void take_token() {
         if (without_token_ != 0) {
             --without_token_;
@@ -213,17 +212,18 @@ class EventQueue {
         if (fd_ >= 0) eventfd_read(fd_, &one);
     }
 
-    static inline thread_local EventQueue* collecting = nullptr;  // the queue of the thread's Collector
+    static inline thread_local EventQueue* collecting = nullptr;  // the queue of this thread's Collector
 
     int fd_;                       // -1 after close()
     uint64_t without_token_ = 0;   // events that a Collector's thread has pushed
-    bool was_nonblocking_ = true;  // when it was closed; without a descriptor nobody waits
+    bool was_nonblocking_ = true;  // the mode when it was closed; without a descriptor no thread waits
     int wake_fd_ = -1;             // made by the first thread that waits; design note 2
-    uint32_t waiting_ = 0;         // threads in pop() that read wake_fd_, are about to or have just done so
-    uint32_t wakes_ = 0;  // tokens written to it that no such thread has counted as read; there may be more in it
+    uint32_t waiting_ = 0;         // threads in pop() before, in or just after their read of wake_fd_
+    // Tokens written to wake_fd_ that no such thread has counted as read. The descriptor may hold more.
+    uint32_t wakes_ = 0;
     std::mutex mutex_;
     std::deque<Event> events_;
-    std::atomic<size_t> count_{0};  // of events_; written under the lock
+    std::atomic<size_t> count_{0};  // the size of events_, written under the lock
 };
 
 }  // namespace rove::verbs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See inherited.h.
+// See fork_stubs.h.
 #include "verbs/fork_stubs.h"
 
 #include <type_traits>
@@ -16,7 +16,7 @@ Result fail_inherited(Arguments...) {
     if constexpr (std::is_same_v<Result, int>) return with_errno(ENODEV);
 }
 
-// Posting also says which request was the first that was refused.
+// Refuses a post, and reports its first request as the refused one.
 template <class Object, class Request>
 int refuse_post(Object*, Request* request, Request** refused) {
     *refused = request;

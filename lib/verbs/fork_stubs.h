@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects that a forked child inherited (provider.h): what calls do with them that reach rove through the context's
-// operations. Those that are exported are refused in preload/exports.cc.
+// Operations for objects that a forked child inherited (provider.h). They serve calls that reach rove through the
+// context's operations; preload/exports.cc refuses the exported ones.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -9,10 +9,11 @@ namespace rove::verbs {
 
 struct Context;
 
-// From now on, the operations of `context` fail with ENODEV, and polling finds nothing. Takes no lock: any may be held.
+// Makes the operations of `context` fail with ENODEV from now on; polling finds nothing. Takes no lock, because any
+// lock may be held.
 void disable(Context& context);
 
-// What then is its poll_cq.
+// The poll_cq operation of such a context. Returns 0.
 int poll_inherited(ibv_cq* cq, int count, ibv_wc* wc);
 
 }  // namespace rove::verbs

@@ -43,7 +43,7 @@ int Gsi::set_up() {
     mr_ = reg_mr(pd_, buffers_.data(), buffers_.size(), reinterpret_cast<uintptr_t>(buffers_.data()),
                  IBV_ACCESS_LOCAL_WRITE);
     cq_ = create_cq(context_, kReceives, nullptr, channel_, 0);
-    // Nobody is woken because a MAD has gone out.
+    // No thread needs to wake up because a MAD was sent.
     send_cq_ = create_cq(context_, kSends, nullptr, nullptr, 0);
     if (mr_ == nullptr || cq_ == nullptr || send_cq_ == nullptr) return errno;
     ibv_qp_init_attr init{};
@@ -118,7 +118,7 @@ std::optional<Gsi::Received> Gsi::receive() {
 }
 
 bool Gsi::send(const wire::Flow& flow, uint32_t remote_qpn, std::span<const uint8_t, kMadBytes> mad) {
-    // The QP goes into no error, so failures are datagrams' own.
+    // The QP enters no error state, so a failure concerns one datagram only.
     if (free_sends_.empty())
         for (ibv_wc wc; poll_cq(send_cq_, 1, &wc) == 1;) free_sends_.push_back(static_cast<uint32_t>(wc.wr_id));
     if (free_sends_.empty()) return false;

@@ -23,11 +23,11 @@ constexpr unsigned kSupportedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE
                                       IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND | transport::kAccessFlushGlobal;
 constexpr unsigned kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
-// Whether mappings with the right permission cover [begin, end). For kernels and mappings where populating is not
-// possible.
+// Returns true if mappings with sufficient permissions cover [begin, end). For kernels and mappings that cannot be
+// populated.
 bool is_mapped(uintptr_t begin, uintptr_t end, bool writable) {
     const std::unique_ptr<FILE, int (*)(FILE*)> maps(std::fopen("/proc/self/maps", "re"), &std::fclose);
-    if (maps == nullptr) return true;  // nothing to judge by
+    if (maps == nullptr) return true;  // no way to check
     char line[512];
     uintptr_t covered = begin;
     while (covered < end && std::fgets(line, sizeof(line), maps.get()) != nullptr) {
@@ -41,8 +41,8 @@ bool is_mapped(uintptr_t begin, uintptr_t end, bool writable) {
     return covered >= end;
 }
 
-// What pinning does for a NIC: brings the pages in, and says no to addresses that are not there, so that a worker that
-// copies to them later does not fault. Returns 0, EFAULT or ENOMEM.
+// Does what pinning does for a NIC: brings the pages in and refuses addresses that are not mapped, so that a worker
+// that copies to them later does not fault. Returns 0, EFAULT or ENOMEM.
 int populate(void* address, size_t length, bool writable) {
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     const uintptr_t begin = reinterpret_cast<uintptr_t>(address) & ~(page - 1);
@@ -52,14 +52,14 @@ int populate(void* address, size_t length, bool writable) {
         0) {
         return 0;
     }
-    // EINVAL: an old kernel, a device's memory, or a mapping that may not be written. The last is an error, the others
-    // not.
+    // EINVAL means an old kernel, a device's memory, or a mapping that is not writable. Only the last is an error.
     if (errno == EINVAL || errno == ENOMEM)
         return is_mapped(begin, end, writable) ? (errno == ENOMEM ? ENOMEM : 0) : EFAULT;
     return EFAULT;
 }
 
-// EINVAL for rights that contradict each other or that do not exist; optional ones may be ignored (man ibv_reg_mr).
+// Returns EINVAL for rights that contradict each other or do not exist. Optional rights may be ignored (man
+// ibv_reg_mr).
 int check_access(unsigned access) {
     access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
     if ((access & ~kSupportedAccess) != 0) return EINVAL;
@@ -68,10 +68,10 @@ int check_access(unsigned access) {
 }
 
 int check_range(void* address, size_t length, unsigned access) {
-    // All of the address space: implicit on-demand paging, which is not offered.
+    // The whole address space means implicit on-demand paging, which is not offered.
     if ((access & IBV_ACCESS_ON_DEMAND) != 0 && address == nullptr && length == SIZE_MAX) return EOPNOTSUPP;
     if (length == 0 || reinterpret_cast<uintptr_t>(address) + length < length) return EINVAL;
-    // Whatever is not there when it is used is as memory that has gone.
+    // A page that is missing when it is used counts as memory that was unmapped.
     if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
     return populate(address, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0);
 }
@@ -108,9 +108,9 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
     const bool change_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
     const unsigned new_access =
         change_access ? static_cast<unsigned>(access) : static_cast<unsigned>(mr.region->access);
-    // man ibv_rereg_mr: IBV_REREG_MR_ERR_INPUT says that the old region is valid, and it is after every error here.
-    // IBV_REREG_MR_ERR_CMD, which the kernel's drivers give for access flags that do not go together, says that it must
-    // not be used any more.
+    // IBV_REREG_MR_ERR_INPUT says that the old region is still valid (man ibv_rereg_mr), which holds after every error
+    // here. The kernel's drivers return IBV_REREG_MR_ERR_CMD for inconsistent access flags, which says that the region
+    // must not be used any more.
     const auto input_error = [](int error) {
         errno = error;
         return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
@@ -125,7 +125,7 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
     }
     if (error != 0) return input_error(error);
 
-    // Another region under the same key: workers see one or the other.
+    // A new region replaces the old one under the same key: workers see one or the other.
     const transport::Region& before = *mr.region;
     std::unique_ptr<transport::Region> region(
         new (std::nothrow) transport::Region{.iova = before.iova,
@@ -162,8 +162,8 @@ int dereg_mr(ibv_mr* handle) {
 }
 
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) {
-    // NCCL and UCX ask with no descriptor at all whether memory of GPUs can be registered, and go through memory of the
-    // host if it is refused so. A GPU's buffers cannot be mapped by a CPU; with EBADF they would try, and fail.
+    // NCCL and UCX pass no descriptor to ask whether GPU memory can be registered. With this error they use host memory
+    // instead. After EBADF they would try to register, and fail, because a CPU cannot map a GPU's buffers.
     if (fd < 0) return fail<ibv_mr>(EOPNOTSUPP);
     const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     const uint64_t skipped = offset % page;
@@ -171,11 +171,11 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
     struct statfs file {};
     if (fstatfs(fd, &file) != 0) return nullptr;
     if (file.f_type != DMA_BUF_MAGIC) return fail<ibv_mr>(EINVAL);
-    // A dma-buf is a file of its own kind; the kernel takes no other.
+    // A dma-buf is a special kind of file, and the kernel accepts no other.
     const int protection = PROT_READ | ((access & IBV_ACCESS_LOCAL_WRITE) != 0 ? PROT_WRITE : 0);
     void* const mapping =
         mmap(nullptr, length + skipped, protection, MAP_SHARED, fd, static_cast<off_t>(offset - skipped));
-    constexpr int kNotSupported = 524;  // the kernel's ENOTSUPP, which no library has a text for: the driver maps none
+    constexpr int kNotSupported = 524;  // the kernel's ENOTSUPP, without a text in libraries: the driver cannot map it
     if (mapping == MAP_FAILED) return fail<ibv_mr>(errno == kNotSupported ? EOPNOTSUPP : errno);
     ibv_mr* mr = reg_mr(pd, static_cast<uint8_t*>(mapping) + skipped, length, iova, static_cast<unsigned>(access));
     if (mr == nullptr) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory windows. Those of type 2 are 2B in IBTA's words: bound to a QP, by a work request of ibv_post_send; those of
-// type 1 to their PD, by ibv_bind_mw.
+// Memory windows. Type 2 is IBTA's type 2B: a work request of ibv_post_send binds it to a QP. ibv_bind_mw binds a
+// window of type 1 to its PD.
 #include <memory>
 #include <mutex>
 #include <new>

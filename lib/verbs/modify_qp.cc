@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_modify_qp: all is checked, and the path resolved, before anything changes.
+// ibv_modify_qp: everything is checked, and the path resolved, before anything changes.
 #include <algorithm>
 #include <functional>
 #include <mutex>
@@ -14,10 +14,11 @@ namespace rove::verbs {
 
 namespace {
 
-constexpr uint8_t kMaxTimeout = 31, kMaxRetry = 7, kMaxRnrTimer = 31;  // 5, 3 and 5 bits: IBTA 9.7.6.1.3, 9.7.5.2.8
+// The values have 5, 3 and 5 bits (IBTA 9.7.6.1.3, 9.7.5.2.8).
+constexpr uint8_t kMaxTimeout = 31, kMaxRetry = 7, kMaxRnrTimer = 31;
 constexpr unsigned kRemoteAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned kFlush = transport::kAccessFlushGlobal | transport::kAccessFlushPersistent;
-// What only means something for memory is taken, as NICs do: programs give a QP the flags of their regions.
+// Flags that only matter for memory are accepted, as NICs do: programs give a QP the flags of their regions.
 constexpr unsigned kKnownAccess = kRemoteAccess | kFlush | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
                                   IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB |
                                   IBV_ACCESS_OPTIONAL_RANGE;
@@ -44,7 +45,7 @@ bool are_values_valid(const Qp& qp, const ibv_qp_attr& attr, int mask) {
     return !has(IBV_QP_MAX_DEST_RD_ATOMIC) || attr.max_dest_rd_atomic <= transport::kMaxRdAtomic;
 }
 
-// What ibv_query_qp shall say.
+// Stores the attributes that ibv_query_qp() returns.
 void remember(ibv_qp_attr& kept, const ibv_qp_attr& attr, int mask) {
     const auto has = [mask](int bit) { return (mask & bit) != 0; };
     if (has(IBV_QP_PKEY_INDEX)) kept.pkey_index = attr.pkey_index;
@@ -62,7 +63,7 @@ void remember(ibv_qp_attr& kept, const ibv_qp_attr& attr, int mask) {
     if (has(IBV_QP_MAX_DEST_RD_ATOMIC)) kept.max_dest_rd_atomic = attr.max_dest_rd_atomic;
 }
 
-// The transport's copy. With its worker held.
+// Copies the attributes to the transport. The caller holds the QP's worker.
 void apply(transport::QueuePair& t, const ibv_qp_attr& kept, int mask) {
     const auto has = [mask](int bit) { return (mask & bit) != 0; };
     if (has(IBV_QP_QKEY)) t.qkey = kept.qkey;
@@ -84,9 +85,9 @@ void apply(transport::QueuePair& t, const ibv_qp_attr& kept, int mask) {
 }
 
 void enter_reset(Qp& qp) {
-    // Takes the completions of the QP out of its CQs, which nobody may poll meanwhile. Locks of CQs come before those
-    // of workers, for who resizes a CQ waits for workers; and among each other in one order, whatever their roles are.
-    // QPs of XRC lack one of the CQs or both.
+    // The QP's completions are removed from its CQs, so no thread may poll them during this. Locks of CQs come before
+    // those of workers, because resizing a CQ waits for workers. Two CQs are locked in the order of their addresses,
+    // whatever their roles. XRC QPs lack one CQ or both.
     const auto cq_of = [](ibv_cq* cq) { return cq != nullptr ? &from(cq) : nullptr; };
     Cq* const cqs[] = {cq_of(qp.qp_base.send_cq), cq_of(qp.qp_base.recv_cq)};
     Cq* const first = std::min(cqs[0], cqs[1], std::less<>());
@@ -101,12 +102,12 @@ void enter_reset(Qp& qp) {
     qp.refuses_multipath = false;
 }
 
-// Resolves the path of a connected QP. Both ends' QPNs are in the source port's hash, so the attributes must be merged
-// already.
+// Resolves the path of a connected QP. The hash for the UDP source port covers both QPNs, so the attributes must be
+// merged already.
 int resolve(const Qp& qp, const ibv_qp_attr& merged, transport::Path& path) {
     const uint16_t udp_source_port = datapath::RdmaInterface::udp_source_port(merged.ah_attr.grh.flow_label & 0xFFFFF,
                                                                               qp.transport.qpn, merged.dest_qp_num);
-    // DCQCN needs to be told of congestion: packets say that their transport reacts to ECN marks (RFC 3168).
+    // DCQCN needs congestion marks: the packets declare that their transport reacts to ECN (RFC 3168).
     return resolve_path(*qp.context, merged.ah_attr, udp_source_port, wire::kEcnEct0, path);
 }
 
@@ -155,7 +156,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int given_mask) {
     }
 
     datapath::Worker::Hold hold(worker);
-    // An error may have overtaken us while the path was being resolved.
+    // An error may have changed the state while the path was being resolved.
     if (t.state != before) return EINVAL;
     apply(t, merged, mask);
     if (has(IBV_QP_MAX_QP_RD_ATOMIC)) {

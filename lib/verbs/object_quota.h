@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many objects of one kind a device has: never more than ibv_query_device says it can have. A rule of verbs, not a
-// shortage: each kind would have room for more.
+// Counts a device's objects of one kind, and enforces the limit that ibv_query_device() reports. The limit is a rule of
+// verbs; there would be memory for more.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@ class ObjectQuota {
     ObjectQuota(const ObjectQuota&) = delete;
     ObjectQuota& operator=(const ObjectQuota&) = delete;
 
-    // One object's place, which the object keeps and gives back when it is destroyed. Empty (false) if there was none.
+    // A permit for one object, which keeps it and returns it when it is destroyed. It is empty (false) if there was no
+    // room.
     class Ticket {
       public:
         Ticket() = default;

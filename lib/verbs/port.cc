@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device's one port: its state, its GID table (RoCE v2 only) and its P_Key table (the default partition).
+// The one port of a device: its state, its GID table (RoCE v2 only) and its P_Key table (the default partition).
 #include <endian.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
 int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
     ibv_gid_entry entry;
     int error = index < 0 ? EINVAL : query_gid_ex(context, port, static_cast<uint32_t>(index), &entry, sizeof(entry));
-    if (error == ENODATA) {  // a place without an address: as libibverbs has it here, zeros
+    if (error == ENODATA) {  // an entry without an address: zeros, as in libibverbs
         *gid = {};
         return 0;
     }

@@ -9,7 +9,7 @@ namespace rove::verbs {
 
 namespace {
 
-// Returns 0 or EINVAL.
+// Copies a request. Returns 0 or EINVAL.
 int fill(const ibv_recv_wr& wr, uint32_t max_sge, transport::RecvWqe& wqe) {
     if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > max_sge) return EINVAL;
     uint64_t length = 0;
@@ -24,7 +24,7 @@ int fill(const ibv_recv_wr& wr, uint32_t max_sge, transport::RecvWqe& wqe) {
     return 0;
 }
 
-// Under ring.posting. Returns 0, EINVAL or ENOMEM.
+// Copies and publishes a list of requests. The caller holds ring.posting. Returns 0, EINVAL or ENOMEM.
 [[gnu::always_inline]] inline int fill_list(transport::RecvQueue& ring, uint32_t max_sge, ibv_recv_wr* wr,
                                             ibv_recv_wr** bad_wr) {
     const uint32_t first = ring.produced();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_post_send: requests are checked and written straight into the send queue's slots; a list is published as one.
+// ibv_post_send: requests are checked and written straight into the slots of the send queue. A list is published as a
+// whole.
 #include <cstring>
 #include <mutex>
 
@@ -12,7 +13,7 @@ namespace {
 using transport::QueuePair;
 using transport::SendWqe;
 
-// Copies the data itself behind the request. Returns false if it is more than the QP was made for.
+// Copies the data behind the request. Returns false if it is longer than the QP's max_inline_data.
 bool copy_inline(const SendRules& rules, const ibv_send_wr& wr, SendWqe& wqe) {
     uint32_t length = 0;
     for (int i = 0; i < wr.num_sge; ++i) {
@@ -26,7 +27,7 @@ bool copy_inline(const SendRules& rules, const ibv_send_wr& wr, SendWqe& wqe) {
     return true;
 }
 
-// Returns false if their sum is more than a message of the QP may have.
+// Copies the gather list. Returns false if the sum is longer than a message of the QP may be.
 bool copy_sges(const SendRules& rules, const ibv_send_wr& wr, SendWqe& wqe) {
     uint64_t length = 0;
     for (int i = 0; i < wr.num_sge; ++i) {
@@ -38,7 +39,7 @@ bool copy_sges(const SendRules& rules, const ibv_send_wr& wr, SendWqe& wqe) {
     return length <= rules.max_bytes();
 }
 
-// Returns 0 or EINVAL.
+// Fills in a slot. Returns 0 or EINVAL.
 int fill(const Qp& qp, const ibv_send_wr& wr, SendWqe& wqe) {
     const SendRules& rules = qp.send_rules;
     if (!rules.takes_opcode(wr.opcode)) return EINVAL;
@@ -48,7 +49,7 @@ int fill(const Qp& qp, const ibv_send_wr& wr, SendWqe& wqe) {
     wqe.send_flags = effective_flags(qp.transport, wr.send_flags);
     switch (static_cast<unsigned>(wr.opcode)) {
         case transport::kWrFlush:
-            return EINVAL;  // an ibv_send_wr has no room for its arguments: ibv_wr_flush()
+            return EINVAL;  // an ibv_send_wr has no space for its arguments; use ibv_wr_flush()
         case IBV_WR_SEND_WITH_INV:
         case IBV_WR_LOCAL_INV:
             wqe.immediate = wr.invalidate_rkey;
@@ -102,7 +103,7 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
         if (count == 0) return error;
         t.sq.publish(count);
     }
-    // In every state: in SQD the request waits, after an error the worker flushes it.
+    // This applies to every state: in SQD the request waits, after an error the worker flushes it.
     qp.runtime->post(t);
     return error;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ibv_wr_* calls: requests are built in place between ibv_wr_start and ibv_wr_complete, the first error is kept.
+// The ibv_wr_* calls. Requests are built in place between ibv_wr_start and ibv_wr_complete, and the first error is
+// kept.
 #include <cstring>
 
 #include "verbs/send_request.h"
@@ -10,7 +11,7 @@ namespace {
 
 using transport::SendWqe;
 
-// The request before the one that begins, or that is the last, has all its parts now.
+// Checks the current request, which has all its parts: another one begins, or it is the last.
 void finish_current(Qp& qp) {
     if (qp.wr_current == nullptr) return;
     const SendWqe& wqe = *qp.wr_current;
@@ -18,7 +19,7 @@ void finish_current(Qp& qp) {
     if (qp.wr_error == 0 && (!addressed || check_request(qp.send_rules, wqe) != 0)) qp.wr_error = EINVAL;
 }
 
-// Where a refused request writes its parts. Never sent.
+// Returns a buffer for the parts of a refused request, which is never sent.
 SendWqe* discarded() {
     static thread_local struct alignas(64) {
         uint8_t bytes[sizeof(SendWqe) + transport::kMaxSge * sizeof(ibv_sge) + transport::kMaxInlineBytes];

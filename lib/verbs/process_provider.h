@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The provider of this process. lib/preload defines these, since it reads the environment; lib/rdmacm uses them too.
+// The provider of this process. lib/preload defines these functions, because it reads the environment. lib/rdmacm uses
+// them too.
 #pragma once
 
 #include <mutex>
@@ -8,17 +9,17 @@
 
 namespace rove::verbs {
 
-// Of the devices that ROVE_CONFIG describes, with ROVE_EAL's further EAL arguments; made when it is first asked for.
-// One line on stderr says what is wrong with the configuration.
+// Returns the provider with the devices that ROVE_CONFIG describes. ROVE_EAL has further EAL arguments. The first call
+// creates it; an error in the configuration prints one line on stderr.
 Provider& provider();
 
-// The priority of a constructor that runs before those of static objects.
+// A constructor priority that runs before the constructors of static objects.
 inline constexpr int kFirstConstructor = 101;
 
-// For what a forked child must find whole: nobody forks while it is held.
+// Guards data that a forked child must find consistent: no fork happens while it is held.
 std::mutex& fork_mutex();
 
-// In a forked child, before it asks for devices.
+// Leaves the parent's device lists to it. Called in a forked child before that asks for devices.
 void leave_lists_in_child();
 
 }  // namespace rove::verbs

@@ -20,7 +20,8 @@ namespace rove::verbs {
 
 namespace {
 
-// The EUI-64 of a MAC with the universal/local bit turned over (RFC 4291, appendix A), as RoCE devices' GUIDs are made.
+// Returns the GUID as RoCE devices form it: the EUI-64 of the MAC with the universal/local bit inverted (RFC 4291,
+// appendix A).
 __be64 guid_of(const wire::MacAddress& mac) {
     const uint8_t bytes[8] = {static_cast<uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xFF, 0xFE, mac[3], mac[4], mac[5]};
     __be64 guid;
@@ -34,7 +35,7 @@ std::unique_ptr<Device> make_device(Provider& provider, const std::string& name,
     device->node_type = IBV_NODE_CA;
     device->transport_type = IBV_TRANSPORT_IB;
     std::snprintf(device->name, sizeof(device->name), "%s", name.c_str());
-    // What lies there is told by sysfs.h.
+    // The files at these paths come from sysfs.h.
     std::snprintf(device->dev_name, sizeof(device->dev_name), "%s", uverbs_name(name).c_str());
     std::snprintf(device->dev_path, sizeof(device->dev_path), "/sys/class/infiniband_verbs/%s", device->dev_name);
     std::snprintf(device->ibdev_path, sizeof(device->ibdev_path), "/sys/class/infiniband/%s", name.c_str());
@@ -44,7 +45,7 @@ std::unique_ptr<Device> make_device(Provider& provider, const std::string& name,
     return device;
 }
 
-// Returns a mark that children find cleared, or null if the system has none.
+// Returns a mark that the kernel clears in children, or null if the system cannot do that.
 const std::atomic<bool>* make_starter_mark() {
     const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     void* const page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -163,7 +164,7 @@ void Provider::event(ibv_event_type type, transport::QueuePair& queue_pair) {
     Qp& qp = *static_cast<Qp*>(queue_pair.owner);
     if (type == IBV_EVENT_SQ_DRAINED && !qp.notify_drained.exchange(false)) return;
     if (qp.xrc != nullptr) {
-        // Each opening of an XRC TGT QP is told of it, as ib_core has it.
+        // Each handle of an XRC TGT QP gets the event, as with ib_core.
         const std::lock_guard guard(qp.xrc->domain->mutex);
         for (Qp* handle : qp.xrc->handles)
             push(*handle->context, {.element = {.qp = &handle->qp_base}, .event_type = type});
@@ -188,8 +189,8 @@ void Provider::port_event(ibv_event_type type, const datapath::RdmaInterface& in
     std::lock_guard guard(contexts_mutex_);
     for (Context* context : contexts_) {
         if (context->interface != &interface) continue;
-        // Of each kind the last one waits: a link that flaps while nobody reads must not fill the memory, and the order
-        // of what is left still says how it is now.
+        // Only the last event of each kind is kept: a link that flaps while no thread reads must not fill the memory,
+        // and the order of the remaining events still tells the current state.
         context->async_events.push_coalesced(
             {.element = {.port_num = 1}, .event_type = type},
             [type](const ibv_async_event& waiting) { return waiting.event_type == type; });

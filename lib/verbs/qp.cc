@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs: creating, querying, destroying them, and their multicast groups.
+// Queue pairs: creation, query, destruction, and multicast groups.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -33,8 +33,8 @@ bool is_offered(ibv_qp_type type) {
     }
 }
 
-// What the type does not have is ignored (man ibv_create_qp_ex; annex A14): an XRC INI QP receives nothing, and a TGT
-// QP acts as an SRQ with what that has.
+// Clears the attributes that the type ignores (man ibv_create_qp_ex; annex A14). An XRC INI QP receives nothing; a TGT
+// QP uses the queues of the SRQ that a message names.
 void drop_ignored(ibv_qp_init_attr& attr) {
     if (attr.qp_type == IBV_QPT_XRC_SEND || attr.qp_type == IBV_QPT_XRC_RECV) {
         attr.recv_cq = nullptr;
@@ -47,20 +47,20 @@ void drop_ignored(ibv_qp_init_attr& attr) {
     }
 }
 
-// Returns 0, EINVAL or EOPNOTSUPP (a type that rove does not have).
+// Returns 0, EINVAL or EOPNOTSUPP (a type that rove does not offer).
 int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
     if (!is_offered(attr.qp_type)) return EOPNOTSUPP;
     if (pd == nullptr || attr.qp_type == IBV_QPT_XRC_RECV) return EINVAL;
     const bool receives_here = attr.qp_type != IBV_QPT_XRC_SEND;
     if (attr.send_cq == nullptr || attr.send_cq->context != pd->context) return EINVAL;
     if (receives_here && (attr.recv_cq == nullptr || attr.recv_cq->context != pd->context)) return EINVAL;
-    // Any type that receives may take from an SRQ, UC too: ib_core leaves it to the driver, and rxe makes no difference
-    // (rxe_resp.c: check_resource). An SRQ that is empty is for UC a receive queue that is: the message is dropped
-    // (IBTA 9.8.3.2).
+    // Any type that receives may use an SRQ, UC included: ib_core leaves that to the driver, and rxe makes no
+    // difference (rxe_resp.c: check_resource). For UC an empty SRQ is like an empty receive queue: the message is
+    // dropped (IBTA 9.8.3.2).
     if (attr.srq != nullptr && attr.srq->context != pd->context) return EINVAL;
     const ibv_qp_cap& cap = attr.cap;
     if (cap.max_send_wr > transport::kMaxWorkRequests || cap.max_send_sge > transport::kMaxSge) return EINVAL;
-    // With an SRQ, what is said of a receive queue is ignored (man ibv_create_qp).
+    // With an SRQ the receive queue's capabilities are ignored (man ibv_create_qp).
     const bool receives = attr.srq == nullptr;
     if (receives && (cap.max_recv_wr > transport::kMaxWorkRequests || cap.max_recv_sge > transport::kMaxSge)) {
         return EINVAL;
@@ -68,8 +68,8 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
     return cap.max_inline_data > transport::kMaxInlineBytes ? EINVAL : 0;
 }
 
-// Takes the queues' memory and tells the transport what does not change. Returns false without memory.
-// `xrcd`, and no `pd`: of an XRC TGT QP.
+// Allocates the queues and gives the transport the constant attributes. `xrcd` without `pd` means an XRC TGT QP.
+// Returns false if there is no memory.
 bool set_up(Qp& qp, ibv_pd* pd, const XrcDomain* xrcd, const ibv_qp_init_attr& attr) {
     transport::QueuePair& t = qp.transport;
     const ibv_qp_cap& cap = attr.cap;
@@ -81,7 +81,7 @@ bool set_up(Qp& qp, ibv_pd* pd, const XrcDomain* xrcd, const ibv_qp_init_attr& a
     t.send_cq = attr.send_cq != nullptr ? &from(attr.send_cq).queue : nullptr;
     t.recv_cq = attr.recv_cq != nullptr ? &from(attr.recv_cq).queue : nullptr;
     t.srq = attr.srq != nullptr ? &from(attr.srq).queue : nullptr;
-    t.max_recv_sge = xrcd != nullptr    ? transport::kMaxSge  // of whichever SRQ
+    t.max_recv_sge = xrcd != nullptr    ? transport::kMaxSge  // valid for any SRQ
                      : t.srq != nullptr ? t.srq->max_sge
                                         : cap.max_recv_sge;
     t.recv_pd = attr.srq != nullptr ? &from(attr.srq->pd) : t.pd;
@@ -109,7 +109,7 @@ void fill_public(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
     init_acks(base);
 }
 
-// IPv6 groups, and IPv4 ones in the form that RoCE v2 gives them, ::ffff:224.0.0.0/100.
+// Returns true for IPv6 multicast groups, and for IPv4 groups in RoCE v2's form, ::ffff:224.0.0.0/100.
 bool is_multicast(const ibv_gid& gid) {
     wire::Gid address;
     std::memcpy(address.data(), gid.raw, address.size());
@@ -118,7 +118,7 @@ bool is_multicast(const ibv_gid& gid) {
 
 enum class Number : uint8_t { kAny, kGsi };
 
-// A QP in RESET that packets find. Null without memory. The attributes hold.
+// Returns a QP in RESET that packets can find, or null if there is no memory. The attributes must be valid.
 std::unique_ptr<Qp> make(Context& context, ibv_pd* pd, const XrcDomain* xrcd, const ibv_qp_init_attr& attr,
                          bool blocks_own_multicast, Number number = Number::kAny) {
     auto qp = std::unique_ptr<Qp>(new (std::nothrow) Qp{});
@@ -144,8 +144,8 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks
     const int error = check(pd, used);
     if (error != 0) return fail<ibv_qp>(error);
     if (used.srq != nullptr) used.cap.max_recv_wr = used.cap.max_recv_sge = 0;
-    // Inline data takes the room of the gather list, so there is some for who asked for none, as other devices have it
-    // (rdma_xclient relies on that).
+    // Inline data uses the space of the gather list, so a QP that asked for no inline data has some, as with other
+    // devices. rdma_xclient relies on that.
     used.cap.max_inline_data = std::max<uint32_t>(used.cap.max_inline_data, used.cap.max_send_sge * sizeof(ibv_sge));
     std::unique_ptr<Qp> qp = make(context_of(*pd), pd, nullptr, used, blocks_own_multicast, number);
     if (qp == nullptr) return fail<ibv_qp>(ENOMEM);
@@ -159,7 +159,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks
     return &qp.release()->qp_base;
 }
 
-// An XRC TGT QP: the program gets a handle of it (xrc.cc).
+// Creates an XRC TGT QP. The program gets a handle of it (xrc.cc).
 ibv_qp* create_target(ibv_context* context, ibv_xrcd* xrcd, ibv_qp_init_attr& attr) {
     if (xrcd == nullptr || xrcd->context != context) return fail<ibv_qp>(EINVAL);
     drop_ignored(attr);
@@ -170,7 +170,7 @@ ibv_qp* create_target(ibv_context* context, ibv_xrcd* xrcd, ibv_qp_init_attr& at
     return adopt_target(xrcd, std::move(target), attr.qp_context);
 }
 
-// No packet finds it any more.
+// Removes the QP so that no packet finds it any more.
 void retire(Qp& qp) {
     {
         datapath::Worker& worker = qp.runtime->worker_of(qp.transport);
@@ -185,10 +185,10 @@ void retire(Qp& qp) {
         std::lock_guard guard(cq.lock);
         cq.queue.forget(qp.transport.qpn);
     }
-    qp.runtime->grace_period().wait();  // another worker may look whose QP this is
+    qp.runtime->grace_period().wait();  // another worker may be looking up the QP's owner
 }
 
-// No event of it waits any more, and those that were taken are acknowledged.
+// Removes the QP's waiting events, and waits until the delivered ones are acknowledged.
 void drop_events(Qp& qp) {
     ibv_qp* const handle = &qp.qp_base;
     qp.context->async_events.drop([&](const ibv_async_event& event) {
@@ -251,14 +251,14 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
                            .sq_sig_all = attr->sq_sig_all};
     ibv_qp* qp =
         is_target ? create_target(context, attr->xrcd, basic) : create(attr->pd, basic, with_wr_api, flags != 0);
-    // What receives in other domains has none of its own, and yet says which one was named: librdmacm goes on with
-    // that.
+    // A TGT QP receives in the PDs of SRQs and has no PD of its own, but reports the one that was named: librdmacm
+    // continues to use it.
     if (is_target && qp != nullptr && has(IBV_QP_INIT_ATTR_PD)) qp->pd = attr->pd;
     attr->cap = basic.cap;
     return qp;
 }
 
-// `handle->state` is the program's: it changes when the program sets the state or asks for it, as libibverbs has it.
+// `handle->state` belongs to the program: as in libibverbs, it changes when the program sets or queries the state.
 int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
     Qp& qp = underlying_qp(handle);
     std::lock_guard guard(qp.control);
@@ -278,8 +278,8 @@ int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init
 }
 
 int query_qp_data_in_order(const ibv_qp*, ibv_wr_opcode, uint32_t) {
-    // No promise. Packets are placed in order by rc, but the bytes of one are copied with memcpy, which may write its
-    // last ones first.
+    // rove makes no promise. rc places packets in order, but copies the bytes of each with memcpy(), which may write
+    // the last ones first.
     return 0;
 }
 

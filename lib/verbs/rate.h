@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rate of a port, as verbs and sysfs say it: by lanes and the speed of each (IBTA 14.2.5.6), to the next step
-// above, which are those of Linux for Ethernet.
+// A port's rate in the encoding of verbs and sysfs: the number of lanes and the speed of each (IBTA 14.2.5.6). Rates
+// are rounded up to the next of Linux' steps for Ethernet.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace rove::verbs {
 
 struct Rate {
     uint8_t width, speed;  // bits of LinkWidthActive and LinkSpeedActive
-    const char* text;      // of sysfs
+    const char* text;      // the text in sysfs
 };
 
 inline Rate rate_of(uint32_t mbps) {

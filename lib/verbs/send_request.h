@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ibv_post_send and the ibv_wr_* calls share: how a request is checked against its QP's rules (send_rules.h).
+// Shared by ibv_post_send() and the ibv_wr_* calls: checks of a request against its QP's rules (send_rules.h).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,12 +12,12 @@
 
 namespace rove::verbs {
 
-// Whether requests may be posted (IBTA 10.3.1): from RTS on, errors and drains included.
+// Returns true if requests may be posted (IBTA 10.3.1): from RTS on, error and drain states included.
 inline bool may_post_send(const transport::QueuePair& qp) {
     return qp.state.load(std::memory_order_relaxed) >= IBV_QPS_RTS;  // RTS, SQD, SQE, ERR
 }
 
-// A Q_Key with its high bit set stands for the QP's own (IBTA 10.2.5).
+// Returns the QP's own Q_Key if the high bit of `qkey` is set, else `qkey` (IBTA 10.2.5).
 inline uint32_t effective_qkey(const transport::QueuePair& qp, uint32_t qkey) {
     return (qkey & kQkeyOfQp) != 0 ? qp.qkey : qkey;
 }
@@ -26,8 +26,8 @@ inline uint8_t effective_flags(const transport::QueuePair& qp, unsigned flags) {
     return static_cast<uint8_t>(flags | (qp.sq_sig_all ? IBV_SEND_SIGNALED : 0));
 }
 
-// A bind request. Returns 0, or EINVAL when it can be seen to be wrong without looking at the region. Rights to the
-// region at home are not a window's to give, and are ignored.
+// Fills in a bind request. Returns 0, or EINVAL if it is wrong and that shows without the memory region. Local rights
+// cannot be given to a window, and are ignored.
 inline int fill_bind(transport::SendWqe& wqe, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
                      const ibv_mw_bind_info& info) {
     constexpr unsigned kGiven =
@@ -46,13 +46,13 @@ inline int fill_bind(transport::SendWqe& wqe, ibv_mw* mw, ibv_mw_type type, uint
     return 0;
 }
 
-// Whether a request of a UD QP may go to `ah`: one of the QP's own protection domain, and so of its device (IBTA
-// 11.2.2.1 has protection errors of an address handle found when the request is processed; here they are found sooner).
+// Returns true if a request of a UD QP may go to `ah`, which must be of the QP's protection domain and therefore of its
+// device. IBTA 11.2.2.1 reports a violation when the request is processed; here it is found earlier.
 inline bool may_address(const Qp& qp, const ibv_ah* ah) {
     return ah != nullptr && &from(ah->pd) == &from(qp.qp_base.pd);
 }
 
-// What can only be judged when a request has all its parts. Returns 0 or EINVAL.
+// Checks a request that has all its parts. Returns 0 or EINVAL.
 inline int check_request(const SendRules& rules, const transport::SendWqe& wqe) {
     if (wqe.is_atomic()) return wqe.length == sizeof(uint64_t) && !wqe.is_inline() ? 0 : EINVAL;
     if (wqe.is_read() && wqe.is_inline()) return EINVAL;

@@ -19,7 +19,7 @@ constexpr uint32_t kAwaitResponse = bit(IBV_WR_RDMA_READ) | bit(IBV_WR_ATOMIC_CM
                                     bit(IBV_WR_ATOMIC_FETCH_AND_ADD) | 1u << transport::kWrFlush |
                                     1u << transport::kWrAtomicWrite;
 
-// IBTA table 38.
+// Returns the opcodes of a QP type (IBTA table 38), one bit each.
 constexpr uint32_t opcodes_of(ibv_qp_type type) {
     constexpr uint32_t ud = bit(IBV_WR_SEND) | bit(IBV_WR_SEND_WITH_IMM);
     constexpr uint32_t uc = ud | bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);

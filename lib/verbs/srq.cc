@@ -40,7 +40,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
         return fail<ibv_srq>(EOPNOTSUPP);
     const ibv_srq_type type = has(IBV_SRQ_INIT_ATTR_TYPE) ? attr->srq_type : IBV_SRQT_BASIC;
     if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC) return fail<ibv_srq>(EOPNOTSUPP);
-    // librdmacm's rdma_create_srq() passes a null one on.
+    // librdmacm's rdma_create_srq() may pass a null PD.
     if (!has(IBV_SRQ_INIT_ATTR_PD) || attr->pd == nullptr || attr->pd->context != context) return fail<ibv_srq>(EINVAL);
     ibv_srq_init_attr basic{.srq_context = attr->srq_context, .attr = attr->attr};
     if (type == IBV_SRQT_BASIC) return create_srq(attr->pd, &basic);
@@ -79,14 +79,14 @@ int modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
 
     bool is_low;
     {
-        // Nobody posts and no worker takes meanwhile.
+        // No thread posts and no worker consumes a receive during this.
         std::lock_guard posting(queue.ring.posting);
         std::lock_guard taking(queue.taking);
         if (resizes) {
             if (const int error = queue.ring.resize(max_wr); error != 0) return error;
             srq.max_wr = max_wr;
         }
-        // As when a receive is taken: fewer than the limit are there, which is said once.
+        // As when a receive is consumed: the event is raised once when fewer receives than the limit are left.
         is_low = arms && queue.ring.produced() - queue.ring.consumed() < attr->srq_limit;
         if (arms) queue.limit.store(is_low ? 0 : attr->srq_limit);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See sysfs.h. The files are those of Documentation/ABI/stable/sysfs-class-infiniband of Linux, in its formats.
+// See sysfs.h. The files and their formats are those of Linux' Documentation/ABI/stable/sysfs-class-infiniband.
 #include "verbs/sysfs.h"
 
 #include <endian.h>
@@ -26,17 +26,17 @@ namespace {
 constexpr std::string_view kClass = "/sys/class/infiniband", kDevices = "/dev/infiniband";
 constexpr const char* kPrefix = "rove-sysfs-";
 
-// An absolute path as the program means it.
+// The absolute path that a program means.
 struct Name {
-    std::string path;         // "" if it can be none of ours
-    bool is_private = false;  // the path is relative to a private folder, in which the kernel looks for it
+    std::string path;         // "" if it cannot be one of rove's
+    bool is_private = false;  // the path is relative to a private folder, where the kernel resolves it
 };
 
 bool is_below(std::string_view path) {
     return path.starts_with(kClass) || path.starts_with(kDevices);
 }
 
-// Removes empty parts of a path and those that are ".".
+// Removes empty parts of a path and parts that are ".".
 std::string squeezed(std::string_view path) {
     std::string result;
     for (size_t at = 0; at < path.size();) {
@@ -48,7 +48,7 @@ std::string squeezed(std::string_view path) {
     return path.ends_with('/') ? result + '/' : result;
 }
 
-// Returns whether the first part of `path` is "..", and removes it.
+// Removes the first part of `path` if it is "..". Returns true if it was.
 bool take_upwards(std::string_view& path) {
     if (!path.starts_with("..") || (path.size() > 2 && path[2] != '/')) return false;
     path.remove_prefix(std::min(path.size(), path.find_first_not_of('/', 2)));
@@ -71,7 +71,7 @@ Name name_of(int folder, std::string_view path) {
     return is_below(name.path) || (name.is_private && upwards) ? name : Name{};
 }
 
-// "fe80:0000:0000:0000:..." of 16 bytes, "0200:00ff:fe00:0001" of 8.
+// Returns bytes as groups of four hex digits: "fe80:0000:0000:0000:..." for 16 bytes, "0200:00ff:fe00:0001" for 8.
 std::string in_groups(const uint8_t* bytes, size_t count) {
     std::string text;
     for (size_t i = 0; i < count; i += 2) {
@@ -88,7 +88,7 @@ void make_folder_of(const std::string& file) {
 
 void write(const std::string& file, const std::string& line) {
     make_folder_of(file);
-    // A program that reads meanwhile finds the old content or the new one.
+    // A program that reads at this moment finds the old content or the new.
     const std::string temporary = file + ".new", text = line + "\n";
     const int made = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (made < 0) return;
@@ -97,13 +97,14 @@ void write(const std::string& file, const std::string& line) {
     if (whole) rename(temporary.c_str(), file.c_str());
 }
 
-// A file that is there already stays.
+// Makes a symbolic link. A file that exists stays.
 void link(const std::string& target, const std::string& file) {
     make_folder_of(file);
     [[maybe_unused]] const int failed = symlink(target.c_str(), file.c_str());
 }
 
-// As the runtime makes the table (datapath::RdmaInterface). Zeros where the MAC is the driver's secret until it runs.
+// Returns the GID table as the runtime makes it (datapath::RdmaInterface). The first GID is zero until the datapath
+// runs if only the driver knows the MAC.
 std::vector<wire::Gid> gids_of(const Device& device) {
     if (device.interface != nullptr) return device.interface->gids();
     const auto mac = datapath::mac_before_start(*device.config);
@@ -121,7 +122,7 @@ uint32_t rate_mbps(const Device& device) {
     return device.interface != nullptr ? device.interface->rate_mbps() : datapath::known_rate_mbps(*device.config);
 }
 
-// What may change while the process lives.
+// Returns the state that may change while the process lives, as a text to compare.
 std::string state_of(const Provider& provider) {
     std::string state;
     for (const auto& device : provider.described()) {
@@ -148,7 +149,7 @@ void write_port(const std::string& port, const Device& device) {
     for (size_t i = 0; i < gids.size(); ++i) {
         const std::string index = std::to_string(i);
         write(port + "/gids/" + index, in_groups(gids[i].data(), gids[i].size()));
-        if (gids[i] == wire::Gid{}) {  // no address, so nothing to say of it
+        if (gids[i] == wire::Gid{}) {  // an empty entry has no attributes
             for (const char* attribute : {"types", "ndevs"})
                 unlink((port + "/gid_attrs/" + attribute + "/" + index).c_str());
             continue;
@@ -160,9 +161,8 @@ void write_port(const std::string& port, const Device& device) {
     make_folders(port + "/gid_attrs/ndevs");
 }
 
-// Returns the folder of a device that no hardware stands behind. Programs take the last part of the real path of
-// `device` for a PCI address, and libfabric warns if it is none: this is one that no PCI bus has, in a domain of its
-// own.
+// Returns the folder of a device without hardware. Programs read the last part of `device`'s real path as a PCI
+// address, and libfabric warns if it is not one. This address is in a PCI domain of its own, so no PCI bus has it.
 std::string place_without_hardware(const std::string& root, size_t index) {
     char name[32];
     std::snprintf(name, sizeof name, "ffff:%02zx:00.0", index & 0xFF);
@@ -197,19 +197,19 @@ void write_device(const std::string& root, const Device& device, size_t index) {
     link("/dev/null", root + "/dev/infiniband/" + uverbs);
 }
 
-// Listings have what is really there, too.
+// Links the entries of the real folder, so that listings show the hardware too.
 void link_others(const std::string& real, const std::string& folder) {
     for (const std::string& name : names_in(real)) link(real + "/" + name, folder + "/" + name);
 }
 
-// Returns true if the process that has made the folder `name` became another program whose working directory is in it.
+// Returns true if the process that made the folder `name` has become another program whose working directory is in it.
 bool is_working_directory(const std::string& name) {
     const size_t begin = std::string_view(kPrefix).size();
     const std::string pid = name.substr(begin, name.find('-', begin) - begin);
     return target_of("/proc/" + pid + "/cwd").find("/" + name) != std::string::npos;
 }
 
-// Of processes that have gone: nobody holds the lock.
+// Removes the folders of processes that have ended, which show by their free lock.
 void sweep(const std::string& parent) {
     for (const std::string& name : names_in(parent)) {
         if (!name.starts_with(kPrefix) || is_working_directory(name)) continue;
@@ -223,7 +223,7 @@ void sweep(const std::string& parent) {
     }
 }
 
-// Returns the folder that std::filesystem::temp_directory_path() would.
+// Returns the folder that std::filesystem::temp_directory_path() would return.
 std::string temporary_folder() {
     for (const char* const name : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"})
         if (const char* const value = std::getenv(name); value != nullptr) return value;
@@ -247,19 +247,20 @@ bool Sysfs::make() {
     sweep(parent);
     std::string folder;
     if (file_ >= 0 && pid_ == getpid()) close(file_);
-    // Between making and locking it, another process may sweep it away: then there is no lock to be had, or no folder.
+    // Another process may sweep the folder away before it is locked. Then the lock is taken, or the folder does not
+    // exist.
     for (bool ours = false; !ours;) {
         folder = parent + "/" + kPrefix + std::to_string(getpid()) + "-XXXXXX";
         if (mkdtemp(folder.data()) == nullptr) return false;
         file_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         struct stat status;
         if (file_ < 0 && errno != ENOENT) return false;
-        // (Where the file system knows no locks, nobody sweeps.)
+        // On a file system without locks no process sweeps.
         const bool swept = file_ < 0 || (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK);
         ours = !swept && fstat(file_, &status) == 0 && status.st_nlink != 0;
         if (!ours && file_ >= 0) close(file_);
     }
-    chmod(folder.c_str(), 0755);  // a process that gives up its privileges goes on reading
+    chmod(folder.c_str(), 0755);  // a process that drops its privileges can still read
     folder_ = folder;
     pid_ = getpid();
     written_.clear();
@@ -286,7 +287,7 @@ std::string Sysfs::instead(Provider& provider, const std::string& path) {
     const auto devices = provider.described();
     if (devices.empty()) return {};
     const std::string_view whole = path;
-    // Of "/sys/class/infiniband/rove0/ports" the folder, and the name in it.
+    // Splits "/sys/class/infiniband/rove0/ports" into the folder and the device's name.
     const size_t begin = whole.starts_with(kClass) ? whole.find('/', kClass.size()) : whole.find('/', kDevices.size());
     const std::string_view folder = whole.substr(0, begin);
     const bool verbs = folder == "/sys/class/infiniband_verbs";
@@ -300,7 +301,7 @@ std::string Sysfs::instead(Provider& provider, const std::string& path) {
     ours |= whole == kRdmaCmDevice && !provider.devices().empty();
     if (!ours) return {};
 
-    // What we read ourselves meanwhile is what is really there.
+    // While this function runs, its own file accesses see the real files.
     static thread_local bool inside = false;
     if (inside) return {};
     inside = true;
@@ -320,7 +321,7 @@ std::string Sysfs::instead(Provider& provider, const std::string& path) {
 }
 
 void Sysfs::remove() {
-    if (pid_ != getpid()) return;  // a child that ran no handlers may find the mutex held
+    if (pid_ != getpid()) return;  // a child that ran no fork handlers may find the mutex held
     const std::lock_guard guard(mutex_);
     if (folder_.empty()) return;
     remove_all(folder_);

@@ -19,7 +19,7 @@ struct Transition {
     int required, optional;
 };
 
-// Annex A14: an INI QP has what a requester needs, a TGT QP what a responder needs.
+// Annex A14: an INI QP has a requester's attributes, a TGT QP a responder's.
 constexpr uint8_t kConnected = kRc | kUc | kXrcIni | kXrcTgt;
 constexpr int kInitConnected = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kInitUd = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
@@ -84,8 +84,8 @@ constexpr uint8_t type_bit(ibv_qp_type type) {
 
 bool is_transition_allowed(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) {
     mask &= ~IBV_QP_STATE;
-    // With nothing but perhaps the current state: RESET from everywhere, ERR from everywhere but RESET, where nothing
-    // is posted that could be flushed (IBTA 10.3.1.1; ib_core's table).
+    // Without attributes, or with the current state only: RESET can be entered from every state, and ERR from every
+    // state but RESET, where nothing is posted that could be flushed (IBTA 10.3.1.1; ib_core's table).
     if (from == IBV_QPS_RESET && to == IBV_QPS_ERR) return false;
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return (mask & ~IBV_QP_CUR_STATE) == 0;
     return std::any_of(kTransitions.begin(), kTransitions.end(), [&](const Transition& t) {

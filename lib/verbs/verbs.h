@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs on our objects. What each one does, its errors included, is in its manual page (`man ibv_...`); only what
-// is rove's own is said here. Functions that return int give 0 or an errno value unless noted.
+// The verbs on rove's objects. The manual page of each call (`man ibv_...`) describes it, errors included. Only rove's
+// own behaviour is described here. Functions that return int return 0 or an errno value unless noted.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,20 +15,20 @@ namespace rove::verbs {
 struct Context;
 struct Qp;
 
-// Limits, as ibv_query_device reports them.
-inline constexpr int kMaxQps = transport::QueuePairTable::kCapacity;  // of all devices together
-inline constexpr int kMaxCqe = (1 << 22) - 1;                         // entries of one CQ, which has a ring of 2^22
+// The limits that ibv_query_device() reports.
+inline constexpr int kMaxQps = transport::QueuePairTable::kCapacity;  // all devices of the process together
+inline constexpr int kMaxCqe = (1 << 22) - 1;                         // entries of one CQ, whose ring has 2^22
 inline constexpr int kMaxCqs = 1 << 16;
 inline constexpr int kMaxSrqs = 1 << 16;
 inline constexpr int kMaxAhs = 1 << 20;
 inline constexpr int kMaxPds = 1 << 16;
 inline constexpr uint32_t kMaxMessageBytes =
-    1u << 30;  // half of IBTA's 2^31: 2^22 PSNs at MTU 256, well inside a serial half
-// Who made the device, as NICs say it with an IEEE OUI: "rov" with the bit of locally administered ones set.
+    1u << 30;  // half of IBTA's 2^31: 2^22 PSNs at MTU 256, well within half of the PSN space
+// The device's vendor. NICs report an IEEE OUI; this is "rov" with the bit for locally administered addresses set.
 inline constexpr uint32_t kVendorId = 0x726F76;
-inline constexpr uint32_t kEceMultipath = 1;            // option of ibv_query_ece and ibv_set_ece: the QP may speak mp
-inline constexpr uint32_t kClockKilohertz = 1'000'000;  // of raw clock values and completion timestamps: nanoseconds
-inline constexpr uint32_t kQkeyOfQp = 1u << 31;         // IBTA 10.2.5: a Q_Key with this bit set means the QP's own
+inline constexpr uint32_t kEceMultipath = 1;  // option of ibv_query_ece() and ibv_set_ece(): the QP may speak mp
+inline constexpr uint32_t kClockKilohertz = 1'000'000;  // the unit of raw clock values and completion timestamps: 1 ns
+inline constexpr uint32_t kQkeyOfQp = 1u << 31;         // IBTA 10.2.5: a Q_Key with this bit stands for the QP's own
 
 // device.cc
 ibv_context* open_device(ibv_device* device);
@@ -45,16 +45,17 @@ int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid);  // 
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry, size_t size);
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t count, size_t size);  // or -errno
 int query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey);                       // -1 and errno
-int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey);         // -1 if there is none
-int query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed);  // in 100 Mb/s
-// `*type` is of rdma-core's enum ibv_gid_type_sysfs.
+int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey);                               // or -1
+int query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed);  // in units of 100 Mb/s
+// Writes a value of rdma-core's enum ibv_gid_type_sysfs to *type.
 int query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type);  // -1 and errno
 
 // memory.cc
 ibv_pd* alloc_pd(ibv_context* context);
 int dealloc_pd(ibv_pd* pd);
 ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access);
-int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length, int access);  // ibv_rereg_mr_err_code
+int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length,
+             int access);  // returns an ibv_rereg_mr_err_code
 int dereg_mr(ibv_mr* mr);
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
 ibv_mr* alloc_null_mr(ibv_pd* pd);
@@ -68,7 +69,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
 // memory_window.cc
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 int dealloc_mw(ibv_mw* mw);
-int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);  // type 1
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);  // windows of type 1
 
 // completion.cc, poll.cc
 ibv_comp_channel* create_comp_channel(ibv_context* context);
@@ -94,7 +95,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr);
 int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
 int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
 int destroy_srq(ibv_srq* srq);
-int get_srq_num(ibv_srq* srq, uint32_t* number);  // of XRC
+int get_srq_num(ibv_srq* srq, uint32_t* number);  // XRC SRQs only
 
 // address.cc
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr);
@@ -105,12 +106,13 @@ int resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t mac
 
 // qp.cc, modify_qp.cc
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr);
-// A UD QP that is QP 1 of its device's port (gsi.h). Null and ENOMEM also if there is one.
+// Creates a UD QP that is QP 1 of its device's port (gsi.h). Returns null with ENOMEM also if the port has one already.
 ibv_qp* create_gsi_qp(ibv_pd* pd, ibv_qp_init_attr* attr);
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask);
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr);
-int query_qp_data_in_order(const ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags);  // not an errno value
+int query_qp_data_in_order(const ibv_qp* qp, ibv_wr_opcode opcode,
+                           uint32_t flags);  // always 0: no promise; not an errno value
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
 int destroy_qp(ibv_qp* qp);
 int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts times of the runtime's clock to times of CLOCK_REALTIME. Units: nanoseconds.
+// Converts times of the runtime's clock to CLOCK_REALTIME. Units: nanoseconds.
 //
-// The difference between the clocks is measured once a second at most, not at each conversion: a time converts to the
-// same result until the next measurement, and the jitter of a measurement (a preemption between two readings) does not
-// come into each result. NTP slews the clock by 500 ppm at most, so a result is off by less than 0.5 ms.
+// The difference between the clocks is measured at most once a second and not at each conversion. So a time converts to
+// the same result until the next measurement, and the jitter of a measurement (preemption between two readings) does
+// not affect each result. NTP slews the clock by at most 500 ppm, so a result is wrong by less than 0.5 ms.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,9 @@ class WallClock {
   public:
     static constexpr uint64_t kRenewNs = 1'000'000'000;
 
-    // Returns what CLOCK_REALTIME says when the runtime's clock says `runtime_ns`; it is `now_ns` now. `difference()`
-    // measures: it returns CLOCK_REALTIME less the runtime's clock, modulo 2^64. Any thread.
+    // Returns the CLOCK_REALTIME at the runtime's time `runtime_ns`, given that the runtime's time is now `now_ns`.
+    // `difference()` measures and returns CLOCK_REALTIME minus the runtime's clock, modulo 2^64. Any thread may call
+    // it.
     uint64_t convert(uint64_t runtime_ns, uint64_t now_ns, auto&& difference) {
         const std::lock_guard guard(lock_);
         if (!measured_ || now_ns - measured_ns_ >= kRenewNs) {
@@ -36,19 +37,19 @@ class WallClock {
     uint64_t difference_ns_ = 0;  // modulo 2^64
 };
 
-// The wall-clock times of one CQ's completions in the order in which they are polled.
+// The wall-clock times of one CQ's completions, in the order in which they are polled.
 class CompletionTimes {
   public:
-    // A clock that is set back by less than this is being slewed: the times stand still until it has caught up. If it
-    // is set back by more, they follow it.
+    // A clock that is set back by less than this is being slewed, and the times stay the same until it has caught up.
+    // If it is set back further, the times follow it.
     static constexpr uint64_t kSlewedNs = 1'000'000;
 
-    // Returns the wall-clock time of the completion of `runtime_ns`. It is the same each time until another completion
-    // is asked for, and not before that of an earlier one. `convert` as WallClock has it.
+    // Returns the wall-clock time of the completion of `runtime_ns`. It is the same until another completion is
+    // converted, and not earlier than the time of an earlier completion. `convert` is as in WallClock.
     uint64_t of(uint64_t runtime_ns, auto&& convert) {
         if (runtime_ns == runtime_ns_) return wall_ns_;
         const uint64_t wall_ns = convert(runtime_ns);
-        const bool is_behind = wall_ns_ - wall_ns < kSlewedNs;  // modulo 2^64: not if it is ahead
+        const bool is_behind = wall_ns_ - wall_ns < kSlewedNs;  // modulo 2^64, so it is false if it is ahead
         if (!(runtime_ns > runtime_ns_ && is_behind)) wall_ns_ = wall_ns;
         runtime_ns_ = runtime_ns;
         return wall_ns_;

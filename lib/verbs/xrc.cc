@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // XRC (IBTA annex A14): domains, and the handles of TGT QPs.
 //
-// A domain is that of an inode of the file system or of nobody else's; whoever opens the same inode on the same device
-// gets the same domain. That is so within a process: devices of two processes have nothing in common. A TGT QP belongs
-// to its domain, and lives until the last of its handles is destroyed: the one that created it, and those that
-// ibv_open_qp() gave (man ibv_open_qp).
+// A domain is private, or belongs to an inode of the file system: two openings with the same inode on the same device
+// get the same domain. That holds within a process, because the devices of two processes share nothing. A TGT QP
+// belongs to its domain. It lives until the last of its handles is destroyed: the one that created it, and those from
+// ibv_open_qp() (man ibv_open_qp).
 #include "verbs/xrc.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ XrcDomain::~XrcDomain() {
 
 namespace {
 
-// Under the device's xrc_mutex. Null: nobody has opened it.
+// Returns the domain of a file, or null if it is not open. The caller holds the device's xrc_mutex.
 std::shared_ptr<XrcDomain> find_domain(Device& device, const struct stat& file) {
     std::erase_if(device.xrc_domains, [](const std::weak_ptr<XrcDomain>& domain) { return domain.expired(); });
     for (const std::weak_ptr<XrcDomain>& known : device.xrc_domains) {
@@ -35,7 +35,7 @@ std::shared_ptr<XrcDomain> find_domain(Device& device, const struct stat& file) 
     return nullptr;
 }
 
-// Returns 0, EBADF, EMFILE or, as ib_uverbs answers, EAGAIN (no such domain) or EINVAL (O_EXCL, and there is one).
+// Returns 0, EBADF or EMFILE, or, as ib_uverbs does, EAGAIN (no such domain) or EINVAL (O_EXCL, and it exists).
 int open_shared(Device& device, const ibv_xrcd_init_attr& attr, std::shared_ptr<XrcDomain>& domain) {
     struct stat file;
     if (fstat(attr.fd, &file) != 0) return EBADF;
@@ -43,7 +43,7 @@ int open_shared(Device& device, const ibv_xrcd_init_attr& attr, std::shared_ptr<
     if (domain != nullptr) return (attr.oflags & O_EXCL) != 0 ? EINVAL : 0;
     if ((attr.oflags & O_CREAT) == 0) return EAGAIN;
     domain = std::make_shared<XrcDomain>();
-    // While it is open, no other file gets its number.
+    // While the file is open, no other file gets its inode number.
     domain->fd = fcntl(attr.fd, F_DUPFD_CLOEXEC, 0);
     if (domain->fd < 0) return EMFILE;
     domain->device_number = file.st_dev;
@@ -52,7 +52,7 @@ int open_shared(Device& device, const ibv_xrcd_init_attr& attr, std::shared_ptr<
     return 0;
 }
 
-// A handle of the TGT QP `target`, whose domain's mutex is held.
+// Returns a new handle of the TGT QP `target`, or null with ENOMEM. The caller holds the mutex of its domain.
 ibv_qp* make_handle(Xrcd& xrcd, Qp& target, void* qp_context) {
     auto* handle = new (std::nothrow) Qp{};
     if (handle == nullptr) return fail<ibv_qp>(ENOMEM);
@@ -131,9 +131,9 @@ Qp* close_handle(Qp& handle) {
     Qp* const target = handle.target;
     XrcDomain& domain = *handle.xrcd->domain;
     const std::lock_guard guard(domain.mutex);
-    std::erase(target->xrc->handles, &handle);  // no event comes to it any more
+    std::erase(target->xrc->handles, &handle);  // no event reaches it from here on
     if (!target->xrc->handles.empty()) return nullptr;
-    std::erase(domain.targets, target);  // nobody opens it any more
+    std::erase(domain.targets, target);  // no call can open it from here on
     return target;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// XRC's objects beside QPs and SRQs: domains, and what a TGT QP has that several handles stand for.
+// XRC's objects apart from QPs and SRQs: domains, and the shared part of a TGT QP that has several handles.
 #pragma once
 
 #include <sys/types.h>
@@ -13,9 +13,10 @@
 namespace rove::verbs {
 
 struct XrcDomain {
-    std::mutex mutex;  // of the TGT QPs and their handles. Workers take it for events: never held with a worker
+    // Guards the TGT QPs and their handles. Workers lock it for events, so it must not be held together with a worker.
+    std::mutex mutex;
     std::vector<Qp*> targets;
-    int fd = -1;  // of the file that it is shared by; -1: it is not shared
+    int fd = -1;  // the file by which it is shared, or -1
     dev_t device_number = 0;
     ino_t inode = 0;
 
@@ -30,7 +31,7 @@ struct Xrcd : ibv_xrcd {
     std::atomic<uint32_t> references{0};  // SRQs, and handles of TGT QPs
 };
 
-// Of a TGT QP, which no program sees itself.
+// The part of a TGT QP that its handles share. Programs see the handles only.
 struct XrcTarget {
     std::shared_ptr<XrcDomain> domain;
     std::vector<Qp*> handles;  // under the domain's mutex
@@ -40,9 +41,11 @@ inline Xrcd& from(ibv_xrcd* xrcd) {
     return *static_cast<Xrcd*>(xrcd);
 }
 
-// The first handle of `target`, which is ready but for that. Null and errno, without memory.
+// Takes over `target`, a complete TGT QP, and returns its first handle. Returns null and sets errno if there is no
+// memory.
 ibv_qp* adopt_target(ibv_xrcd* xrcd, std::unique_ptr<Qp> target, void* qp_context);
-// Takes `handle` from its target. Returns the target if that was its last: it is to be destroyed.
+// Removes `handle` from its target. Returns the target if that was its last handle, and the caller must destroy it;
+// else null.
 Qp* close_handle(Qp& handle);
 
 }  // namespace rove::verbs
