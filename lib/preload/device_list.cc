@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported calls that make and take lists of devices: rove's behind those that the real library finds.
+// The exported calls that make and use device lists. rove's devices follow those that the real library finds.
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -20,19 +20,22 @@ namespace rove::verbs {
 
 namespace {
 
-// A list as programs get it, behind the real library's list that it contains.
+// A list as programs see it (`devices`), preceded by the real library's list that it includes.
 struct MergedList {
     ibv_device** real;
     ibv_device* devices[];
 };
 
-std::set<ibv_device**>& lists() {                      // under fork_mutex()
-    static auto& lists = *new std::set<ibv_device**>;  // not destroyed before the last program's destructor
+// Returns the merged lists that programs hold. The caller holds fork_mutex().
+std::set<ibv_device**>& lists() {
+    // Not destroyed before the last destructor of the program.
+    static auto& lists = *new std::set<ibv_device**>;
     return lists;
 }
 
-// The real library makes its list under a lock of its own, which a child finds held if a thread made one when the
-// process forked. It is not taken in prepare: the real library loads drivers under it, and a constructor may fork.
+// The real library makes its list under a lock of its own. If a thread was making one during a fork, the child finds
+// that lock held. The lock cannot be taken before a fork: the real library loads drivers under it, and a driver's
+// constructor may fork.
 constinit std::atomic<int> making_real_lists{0};
 constinit std::atomic<bool> is_real_list_lost{false};
 
@@ -84,11 +87,11 @@ ibv_device** ibv_get_device_list(int* num_devices) {
     int count = 0;
     ibv_device** found = real_list(&count);
     const int reason = errno;
-    // DPDK's mlx4 and mlx5 drivers look for their hardware with this call while our datapath starts: they get only
-    // that.
+    // DPDK's mlx4 and mlx5 drivers look for their hardware with this call while the datapath starts. They get the real
+    // list only.
     ibv_device** list =
         rove::datapath::Runtime::on_eal_thread() ? found : merge(found, found != nullptr ? count : 0, &count);
-    errno = list != nullptr ? errno_before : reason;  // why the real library found none
+    errno = list != nullptr ? errno_before : reason;  // the real library's reason for finding no device
     if (num_devices != nullptr) *num_devices = list != nullptr ? count : 0;
     return list;
 }
@@ -104,8 +107,8 @@ void ibv_free_device_list(ibv_device** list) {
 }
 
 ibv_context* ibv_import_device(int cmd_fd) {
-    // The real library would look for the device among those of its list, and ours are not of its making. The cmd_fd of
-    // our contexts is /dev/null (device.cc).
+    // The real library would search its own list for the device, and rove's devices are not in it. The cmd_fd of rove's
+    // contexts is /dev/null (device.cc).
     struct stat file;
     if (fstat(cmd_fd, &file) != 0) return nullptr;
     if (S_ISCHR(file.st_mode) && file.st_rdev == makedev(1, 3)) return fail<ibv_context>(EOPNOTSUPP);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that open libibverbs at run time (NCCL, ctypes, plug-ins) get this library, whose dependency the real one
-// is: dlsym() finds in the handle what is exported here, and libibverbs' own for the rest.
+// Programs that open libibverbs at run time (NCCL, ctypes, plug-ins) get this library instead. It depends on the real
+// libibverbs, so dlsym() finds rove's exports in the handle, and libibverbs' symbols for the rest.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -18,7 +18,7 @@ bool is_libibverbs(const char* file) {
     return std::strcmp(name, "libibverbs.so.1") == 0 || std::strcmp(name, "libibverbs.so") == 0;
 }
 
-// The file of this library.
+// Returns the file name of this library.
 const char* own_file() {
     static Dl_info info{};
     return dladdr(reinterpret_cast<void*>(&own_file), &info) != 0 ? info.dli_fname : nullptr;
@@ -36,9 +36,9 @@ __attribute__((noinline)) const char* instead_of(const char* file) {
 
 using namespace rove::verbs;
 
-// The C library's dlopen() looks at its return address for whose RUNPATH and namespace it shall search. So it must be
-// entered by a jump, as g++ makes it of the last call of a function that is optimized (doors/runpath sees whether).
-// clang has no word for it, so under sanitizers a program's RUNPATH does not count.
+// The C library's dlopen() uses its return address to choose the RUNPATH and the namespace to search. So this function
+// must end with a jump to it. g++ makes one of the last call of an optimized function, which doors/runpath tests. clang
+// has no attribute for that, so under sanitizers a program's RUNPATH is ignored.
 #ifdef __clang__
 #define ROVE_JUMPS
 #else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported calls of symbols.def: on our objects to lib/verbs, on others to the real library. (Those that are inline
-// in <infiniband/verbs.h> reach us through the context's operations instead.)
+// The exported calls of symbols.def. Calls on rove's objects go to lib/verbs, calls on other objects to the real
+// library. Calls that are inline functions in <infiniband/verbs.h> use the context's operations instead.
 #include <string_view>
 #include <type_traits>
 
@@ -19,7 +19,7 @@ namespace rove::verbs {
 
 namespace {
 
-// The answer of a call that rove does not have, in the form of the call's result. Both forms also set errno.
+// The result of a call that rove does not offer, as an errno value or a null pointer. Both set errno.
 class Refusal {
   public:
     explicit Refusal(int error) : error_(error) { errno = error; }
@@ -39,7 +39,7 @@ Refusal refuse(int error) {
 
 void ignore() {}
 
-// The two calls that wait as read() does, and are cancellation points as it is.
+// Returns true for the two calls that wait like read(), and are cancellation points like it.
 constexpr bool waits(std::string_view call) {
     return call == "ibv_get_cq_event" || call == "ibv_get_async_event";
 }
@@ -60,11 +60,11 @@ using namespace rove::verbs;
 
 extern "C" {
 
-// A private call of rdma-core, in no installed header; ibv_devinfo uses it.
+// A private call of rdma-core that no installed header declares; ibv_devinfo uses it.
 int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type);
 
-// What a call returns on our objects, by what its failures look like: so does it answer in a forked child
-// (inherited.h).
+// The result of a call on rove's objects, by the way in which the call reports failure. In a forked child each of them
+// reports ENODEV (fork_stubs.h).
 #define RETURNS_ERRNO(call) with_errno(provider().is_forked_child() ? ENODEV : call)
 #define RETURNS_MINUS_ONE(call) (provider().is_forked_child() ? (errno = ENODEV, -1) : call)
 #define RETURNS_MINUS_ERRNO(call) (provider().is_forked_child() ? -ENODEV : call)
@@ -82,7 +82,7 @@ int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* 
         return ROVE_REAL(name) arguments;                             \
     }
 
-// Our name for the function is another one than its symbol: headers may or may not declare the symbol.
+// The function's name differs from its symbol, because headers may declare the symbol or not.
 #define ROVE_NEWER_CALL(version, result, name, parameters, arguments, ours)  \
     result newer_##name parameters asm(#name);                               \
     result newer_##name parameters {                                         \

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls by which programs look at files: what they look for below /sys/class/infiniband and /dev/infiniband is, of
-// our devices, in a folder of ours (sysfs.h). Every other path goes on to the C library after a look at its bytes.
+// Hooks of the calls by which programs access files. Paths of rove's devices below /sys/class/infiniband and
+// /dev/infiniband are redirected to a private folder (sysfs.h). Every other path goes to the C library after a check of
+// its characters.
 //
-// A path that the program may not read is none of ours: the call goes on, and fails as it does without rove.
+// A path that the program cannot read is passed on, so the call fails as it does without rove.
 #undef _FILE_OFFSET_BITS  // open() and open64() are two symbols
 #undef _FORTIFY_SOURCE
 #include <cxxabi.h>
@@ -30,7 +31,7 @@ namespace rove::verbs {
 namespace {
 
 Sysfs& sysfs() {
-    static auto& sysfs = *new Sysfs;  // not destroyed before the last program's destructor
+    static auto& sysfs = *new Sysfs;  // not destroyed before the program's last destructor
     return sysfs;
 }
 
@@ -38,12 +39,12 @@ __attribute__((constructor)) void watch_forks() {
     pthread_atfork([] { sysfs().before_fork(); }, [] { sysfs().after_fork(); }, [] { sysfs().after_fork(); });
 }
 
-// After the last that may look (provider.cc).
+// Runs after the last code that may access the files (provider.cc).
 __attribute__((constructor(kFirstConstructor))) void remove_at_exit() {
     abi::__cxa_atexit([](void*) { sysfs().remove(); }, nullptr, nullptr);
 }
 
-// Returns the characters of `path`, or none if the kernel would not read them to their end.
+// Returns the characters of `path`, or nothing if the kernel could not read it to its end.
 std::string_view characters_of(const char* path) {
     constexpr size_t kPage = 4096;
     for (size_t length = 0; length < PATH_MAX && libc::can_read(path + length, 1);) {
@@ -55,7 +56,7 @@ std::string_view characters_of(const char* path) {
     return {};
 }
 
-// The path to use.
+// The path to use instead of the given one.
 class Path {
   public:
     explicit Path(const char* path) : Path(AT_FDCWD, path) {}
@@ -67,8 +68,8 @@ class Path {
     Path(const Path&) = delete;
     operator const char*() const { return path_; }
 
-    // Returns true if the path is the device that rdma_cm's channels are opened by. It stays the kernel's for programs
-    // that have no rove devices.
+    // Returns true if the path is the device that opens rdma_cm's channels. In a program without rove devices it stays
+    // the kernel's.
     bool opens_channel() const {
         return Sysfs::concerns(given_) && Sysfs::is_rdma_cm(folder_, given_) && !provider().devices().empty();
     }
@@ -86,15 +87,15 @@ class Path {
 
 using rove::verbs::Path;
 
-// The next definition behind ours, found when the library is loaded: dlsym() waits for a lock that a thread holds while
-// dlopen() runs constructors, and these may wait for a thread that looks at a file.
+// Looks up the next definition when the library is loaded. dlsym() takes a lock that a thread holds while dlopen() runs
+// constructors, and these may wait for a thread that accesses a file.
 #define ROVE_LOOK_UP(name)                                      \
     __attribute__((constructor)) static void look_up_##name() { \
         rove::NextSymbol<&hook_##name>::find(#name);            \
     }
 
-// The symbol `name`. The headers' declarations of it differ from release to release in what they promise, so the
-// function has another name here.
+// Defines the symbol `name` under another function name, because the attributes in its declaration differ between
+// releases of the headers.
 #define ROVE_FILE_HOOK(result, name, parameters, arguments)                                     \
     extern "C" __attribute__((visibility("default"))) result hook_##name parameters asm(#name); \
     ROVE_LOOK_UP(name)                                                                          \
@@ -102,7 +103,7 @@ using rove::verbs::Path;
         return rove::NextSymbol<&hook_##name>::find(#name) arguments;                           \
     }
 
-// A file that is made has a mode behind the flags; where none was given, none is looked at.
+// The mode follows the flags if the call creates a file; otherwise the C library ignores it.
 #define ROVE_OPEN_HOOK(name, folder, parameters, arguments)                                  \
     extern "C" __attribute__((visibility("default"))) int hook_##name parameters asm(#name); \
     ROVE_LOOK_UP(name)                                                                       \
@@ -116,7 +117,7 @@ using rove::verbs::Path;
         return rove::NextSymbol<&hook_##name>::find(#name) arguments;                        \
     }
 
-// What _FORTIFY_SOURCE makes of those without a mode.
+// The variants without a mode that _FORTIFY_SOURCE calls.
 #define ROVE_CHECKED_OPEN_HOOK(name, folder, parameters, arguments)                          \
     extern "C" __attribute__((visibility("default"))) int hook_##name parameters asm(#name); \
     ROVE_LOOK_UP(name)                                                                       \
@@ -174,7 +175,7 @@ ROVE_FILE_HOOK(int, fstatat64, (int folder, const char* path, struct stat64* sta
                (folder, Path(folder, path), status, flags))
 ROVE_FILE_HOOK(int, statx, (int folder, const char* path, int flags, unsigned mask, struct statx* status),
                (folder, Path(folder, path), flags, mask, status))
-// What programs that were built before glibc 2.33 call instead of stat() and lstat().
+// Programs that were built before glibc 2.33 call these instead of stat() and lstat().
 ROVE_FILE_HOOK(int, __xstat, (int version, const char* path, struct stat* status), (version, Path(path), status))
 ROVE_FILE_HOOK(int, __xstat64, (int version, const char* path, struct stat64* status), (version, Path(path), status))
 ROVE_FILE_HOOK(int, __lxstat, (int version, const char* path, struct stat* status), (version, Path(path), status))
@@ -193,13 +194,13 @@ ROVE_FILE_HOOK(char*, realpath, (const char* path, char* resolved), (Path(path),
 ROVE_FILE_HOOK(char*, __realpath_chk, (const char* path, char* resolved, size_t room), (Path(path), resolved, room))
 ROVE_FILE_HOOK(char*, canonicalize_file_name, (const char* path), (Path(path)))
 
-// ls(1) looks for them.
+// ls(1) asks for attributes.
 ROVE_FILE_HOOK(ssize_t, getxattr, (const char* path, const char* name, void* value, size_t size),
                (Path(path), name, value, size))
 ROVE_FILE_HOOK(ssize_t, lgetxattr, (const char* path, const char* name, void* value, size_t size),
                (Path(path), name, value, size))
 
-// glob() looks by functions of the C library's own, unless it is given others. glob64() is the same function.
+// glob() uses internal functions of the C library unless it is given others. glob64() is the same function.
 #define ROVE_GLOB_HOOK(name)                                                                                    \
     extern "C" __attribute__((visibility("default"))) int hook_##name(                                          \
         const char* pattern, int flags, int (*error)(const char*, int), glob_t* found) asm(#name);              \
@@ -241,14 +242,14 @@ void look_by_hooks(glob_t& found) {
 ROVE_GLOB_HOOK(glob)
 ROVE_GLOB_HOOK(glob64)
 
-// --- what has a descriptor
+// --- calls with a descriptor
 
 namespace rove::verbs {
 
 namespace {
 
-// A channel's is an eventfd. librdmacm makes sure that what it has opened is a character device, and which one if the
-// kernel has told it.
+// Makes a channel's eventfd appear as a character device. librdmacm checks that, and also checks which device it is if
+// the kernel has reported one.
 template <class Stat>
 int show_device(int fd, Stat* status, int result) {
     constexpr mode_t kPermissions = 07777;

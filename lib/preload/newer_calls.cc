@@ -29,10 +29,12 @@ struct Buffer {
     }
 };
 
-// Returns the buffers by their handles, which are their addresses. Under fork_mutex(): a child may free its parent's.
+// Returns the buffers by handle, which is their address. The caller holds fork_mutex(), because a child may free its
+// parent's buffers.
 auto& buffers() {
     static auto* const all =
-        new std::unordered_map<const ibv_buf*, std::unique_ptr<Buffer>>;  // programs free theirs in destructors
+        // Not destroyed, because programs free theirs in destructors.
+        new std::unordered_map<const ibv_buf*, std::unique_ptr<Buffer>>;
     return *all;
 }
 
@@ -82,7 +84,7 @@ ibv_mr* reg_mr_ex(ibv_pd* pd, const MrInitAttr& attr) {
     if ((attr.comp_mask & ~(kMrHasIova | kMrHasAddress | kMrHasFd | kMrHasFdOffset | kMrHasBuffer)) != 0)
         return fail<ibv_mr>(EOPNOTSUPP);
     if (has(kMrHasBuffer)) {
-        // man ibv_alloc_buf: a part of a buffer of the same protection domain, named by its address.
+        // A buffer's part is registered by its address, in the buffer's protection domain (man ibv_alloc_buf).
         if (!has(kMrHasAddress) || has(kMrHasFd)) return fail<ibv_mr>(EINVAL);
         const std::lock_guard guard(fork_mutex());
         const auto found = buffers().find(attr.buf);
@@ -90,7 +92,7 @@ ibv_mr* reg_mr_ex(ibv_pd* pd, const MrInitAttr& attr) {
             return fail<ibv_mr>(EINVAL);
         }
     }
-    // Memory is named by an address or by a dma-buf.
+    // Memory is given either by an address or by a dma-buf.
     if (has(kMrHasAddress) == has(kMrHasFd) || (has(kMrHasFdOffset) && !has(kMrHasFd))) return fail<ibv_mr>(EINVAL);
     if (has(kMrHasFd)) {
         const uint64_t offset = has(kMrHasFdOffset) ? attr.fd_offset : 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the calls that rdma-core 44 does not have need to be declared (symbols.def, ROVE_NEWER_CALL). Newer headers
-// define these structs; ours must compile with both.
+// Declarations for the calls that rdma-core 44 lacks (symbols.def, ROVE_NEWER_CALL). Newer headers define these
+// structs, and this file must compile with both.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -18,11 +18,12 @@ struct ibv_qp_attach_comp_cntr_attr;
 
 namespace rove::verbs {
 
-// struct ibv_mr_init_attr of rdma-core's HEAD. `buf` came after rdma-core 64, which programs say by its bit.
+// struct ibv_mr_init_attr of rdma-core's HEAD. `buf` was added after rdma-core 64; programs set its bit if they have
+// it.
 struct MrInitAttr {
     size_t length;
     int access;
-    uint64_t comp_mask;  // which of the members that follow are set
+    uint64_t comp_mask;  // bits for the members below that are set
     uint64_t iova;
     void* addr;
     int fd;
@@ -37,11 +38,12 @@ inline constexpr uint64_t kMrHasIova = 1 << 0, kMrHasAddress = 1 << 1, kMrHasFd 
 
 ibv_mr* reg_mr_ex(ibv_pd* pd, const MrInitAttr& attr);
 
-// Buffers are memory of the process, which is what libibverbs gives for every driver that has none of its own.
+// Buffers are memory of the process, as libibverbs provides them for every driver without buffers of its own.
 void* alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buf);
 void free_buf(ibv_buf* buf);
 ibv_mr* reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* address, size_t length, int access);
-// Returns true if alloc_buf() made it. A buffer names no context at a place that libibverbs promises.
+// Returns true if alloc_buf() made the buffer. A buffer does not name its context at an offset that libibverbs
+// guarantees.
 bool is_ours(const ibv_buf* buf);
 
 }  // namespace rove::verbs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose object is it: rove's, or the real library's?
+// Tells rove's objects from those of the real library.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -10,7 +10,7 @@
 
 namespace rove::verbs {
 
-// Every object names its context, and only our contexts poll with our functions.
+// Every object names its context, and only rove's contexts poll with rove's functions.
 inline bool is_ours(const ibv_context* context) {
     return context->ops.poll_cq == &poll_cq || context->ops.poll_cq == &poll_inherited;
 }
@@ -24,7 +24,7 @@ bool is_ours(const Object* object) {
     return is_ours(object->context);
 }
 
-// Events of ports name no object, and acknowledging them does nothing in either library.
+// Port events name no object. Acknowledging them has no effect in either library.
 inline bool is_ours(const ibv_async_event* event) {
     switch (event->event_type) {
         case IBV_EVENT_CQ_ERR:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The provider of this process (verbs/process_provider.h), made when it is first asked for.
+// The provider of this process (verbs/process_provider.h), created at first use.
 #include <cxxabi.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@ namespace rove::verbs {
 
 namespace {
 
-// Never destroyed: programs may call verbs from their last destructors. stop() ends what must end.
+// Never destroyed, because programs may call verbs in their last destructors. stop() ends what must end.
 std::atomic<Provider*> made{nullptr};
 
 std::vector<std::string> split(const char* text, char at) {
@@ -30,12 +30,12 @@ std::vector<std::string> split(const char* text, char at) {
     return words;
 }
 
-// Null: there are no rove devices. Empty: rove-run found no file, or was given interfaces.
+// Returns null if there are no rove devices, and "" if rove-run found no file or was given interfaces.
 const char* configuration_file() {
     return secure_getenv("ROVE_CONFIG");
 }
 
-// Returns false if the process has no descriptors to read the file with, so that a later call may find what it says.
+// Returns false if the process has no free descriptor to read the file, so that a later call may succeed.
 bool can_read(const char* file) {
     const FileDescriptor opened(open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     return opened.is_open() || (errno != EMFILE && errno != ENFILE);
@@ -57,7 +57,7 @@ std::optional<datapath::Config> configuration() {
 }
 
 void before_fork() {
-    ucma::before_fork();  // first: commands of rdma_cm take the others
+    ucma::before_fork();  // first, because commands of rdma_cm take the other locks
     fork_mutex().lock();
     if (Provider* provider = made.load()) provider->before_fork();
 }
@@ -86,9 +86,9 @@ void stop(void*) {
     provider->stop();
 }
 
-// exit() calls what it was told last first, and destructors of libraries are what it is told after their constructors
-// have run. So this is the last: destructors of other libraries, and their atexit handlers, may still use devices. It
-// belongs to no library, whose end would call it.
+// exit() runs its handlers in reverse order of registration, and a library's destructors are registered after its
+// constructors have run. So this handler runs last, and destructors and atexit handlers of other libraries may still
+// use devices. It is registered for no library, because a library's unloading would call it.
 __attribute__((constructor(kFirstConstructor))) void stop_at_exit() {
     abi::__cxa_atexit(stop, nullptr, nullptr);
 }
@@ -106,7 +106,7 @@ Provider& provider() {
     if (Provider* provider = made.load(std::memory_order_relaxed)) return *provider;
     const char* const file = configuration_file();
     if (file != nullptr && *file != '\0' && !can_read(file)) {
-        static Provider& none = *new Provider(std::nullopt);  // until there are descriptors
+        static Provider& none = *new Provider(std::nullopt);  // until a descriptor is free
         return none;
     }
     made.store(new Provider(configuration()), std::memory_order_release);

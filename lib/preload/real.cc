@@ -12,7 +12,7 @@ namespace rove::verbs {
 
 namespace {
 
-// The C library's dlopen(), and not the one of dlopen.cc.
+// Calls the C library's dlopen(), and not the hook in dlopen.cc.
 void* open_library(const char* file, int mode) {
     static const auto next = reinterpret_cast<decltype(&dlopen)>(dlsym(RTLD_NEXT, "dlopen"));
     return next != nullptr ? next(file, mode) : nullptr;
@@ -26,7 +26,8 @@ bool is_file(const char* file, const struct stat& other) {
 void* find_installed() {
     Dl_info own{};
     struct stat found;
-    // Not by dlopen(), which would run the constructors of what we need: one of those may have called us.
+    // The own link map comes from dladdr1() and not from dlopen(), which would run the constructors of this library's
+    // dependencies. One of those may have called this function.
     link_map* handle = nullptr;
     if (dladdr1(reinterpret_cast<void*>(&find_installed), &own, reinterpret_cast<void**>(&handle), RTLD_DL_LINKMAP) ==
         0)
@@ -40,7 +41,7 @@ void* find_installed() {
     for (unsigned i = 0; i < folders->dls_cnt; ++i) {
         const std::string file = std::string(folders->dls_serpath[i].dls_name) + "/libibverbs.so.1";
         if (stat(file.c_str(), &found) != 0 || is_file(own.dli_fname, found)) continue;
-        // By its path, so that the name that both have does not lead back to us.
+        // It is opened by its path, because rove's library may have the same name.
         if (void* const library = open_library(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
     }
     return nullptr;

@@ -8,12 +8,12 @@
 
 namespace rove::verbs {
 
-// The libibverbs.so.1 that the dynamic loader would find if there were none of ours; null if there is none.
+// Returns the libibverbs.so.1 that the dynamic loader would find without rove's, or null if there is no other.
 void* installed_libibverbs();
 
-// The next definition of `name` after ours; of several versions, the default one. librove-verbs.so itself needs
-// libibverbs, so there is one, unless the installed release is older than the call. Our libibverbs.so.1 (ibverbs/)
-// stands in the place of the installed one, and opens it.
+// Returns the next definition of `name` after rove's, in its default version. librove-verbs.so needs libibverbs, so one
+// exists unless the installed release is older than the call. rove's own libibverbs.so.1 (ibverbs/) replaces the
+// installed one, and opens it for this.
 template <class Function>
 Function real_function(const char* name) {
     void* found = dlsym(RTLD_NEXT, name);
@@ -23,8 +23,8 @@ Function real_function(const char* name) {
 
 }  // namespace rove::verbs
 
-// The real function that is exported as `name` and has the type of `declaration`; looked up once. By no lock, which a
-// forked child would find held: threads that are first at the same time find the same.
+// The real function that is exported as `name` and has the type of `declaration`. It is looked up once. A lock could be
+// held in a forked child, so there is no lock; threads that look it up at the same time find the same function.
 #define ROVE_REAL_AS(name, declaration)                                       \
     ([] {                                                                     \
         static constinit std::atomic<decltype(&declaration)> real{nullptr};   \

@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """version_script.py symbols.def: the linker's version script of librove-verbs.so.
 
-Each exported call stands in the node of its default version, so that dlvsym() finds it. C++ names are local. What is in
-no node is exported without a version, which any version matches: the calls of rdma-core's private node, and hooks of
-the C library. DPDK, which is inside, stays there (lib/runtime/dpdk_archives.py), but for TELEMETRY: with a version of
-ours, so that nobody else's reference to DPDK's is bound to it.
+Each exported call is in the node of its default version, so that dlvsym() finds it. C++ names are local. A symbol in no
+node is exported without a version, which matches any version: the calls of rdma-core's private node, and the hooks of
+the C library. The DPDK inside is not exported (lib/runtime/dpdk_archives.py), except for TELEMETRY. These symbols have
+rove's own version, so that no other library's reference to DPDK binds to them.
 """
 import re
 import sys
 
 
-# What librove-tent.so calls to show its own state in the telemetry of the process; u64 is uint since DPDK 23.03.
+# Called by librove-tent.so to show its state in the telemetry of the process. u64 is named uint since DPDK 23.03.
 TELEMETRY = ("rte_tel_data_add_dict_container", "rte_tel_data_add_dict_string", "rte_tel_data_add_dict_u64",
              "rte_tel_data_add_dict_uint", "rte_tel_data_alloc", "rte_tel_data_start_dict",
              "rte_telemetry_register_cmd")
@@ -19,7 +19,7 @@ ROVE_VERSION = "ROVE_1"
 
 
 def calls(text):
-    """(version, name) of each exported call."""
+    """Returns (version, name) of each exported call."""
     text = re.sub(r"//.*", "", text)
     call = r"ROVE_(?:NEWER_)?CALL\(([\w.]+),[^(]*?(\w+),\s*\("
     own = r"ROVE_OWN_CALL\(([\w.]+), (\w+)\)"

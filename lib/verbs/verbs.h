@@ -54,8 +54,8 @@ int query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type
 ibv_pd* alloc_pd(ibv_context* context);
 int dealloc_pd(ibv_pd* pd);
 ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access);
-int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length,
-             int access);  // returns an ibv_rereg_mr_err_code
+// Returns an ibv_rereg_mr_err_code.
+int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length, int access);
 int dereg_mr(ibv_mr* mr);
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
 ibv_mr* alloc_null_mr(ibv_pd* pd);
@@ -111,8 +111,8 @@ ibv_qp* create_gsi_qp(ibv_pd* pd, ibv_qp_init_attr* attr);
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask);
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr);
-int query_qp_data_in_order(const ibv_qp* qp, ibv_wr_opcode opcode,
-                           uint32_t flags);  // always 0: no promise; not an errno value
+// Always returns 0, which promises nothing and is not an errno value.
+int query_qp_data_in_order(const ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags);
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
 int destroy_qp(ibv_qp* qp);
 int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);

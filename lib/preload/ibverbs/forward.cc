@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the libibverbs.so.1 of rove does not do itself is done by the installed one (forwards.py).
+// The functions of rove's libibverbs.so.1 that the installed libibverbs provides (forwards.py).
 #include <dlfcn.h>
 
 #include <cerrno>
@@ -9,7 +9,7 @@
 
 extern "C" {
 
-// Of forwards.py: by the index of a function.
+// Tables from forwards.py, by the index of a function.
 extern const char* const rove_forward_names[];
 extern const char* const rove_forward_versions[];
 extern void* rove_forward_slots[];

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""forwards.py map|asm symbols.def LIBIBVERBS: what makes rove's objects a libibverbs.so.1 that stands for the installed
-one.
+"""forwards.py map|asm symbols.def LIBIBVERBS: makes rove's own libibverbs.so.1, which
+replaces the installed one.
 
-`map` is the linker's version script: every symbol of LIBIBVERBS in its node, and rove's newer calls in theirs. `asm`
-has what rove does not define: functions that jump to those of LIBIBVERBS itself (forward.cc finds them when they are
-first called).
+`map` prints the linker's version script: every symbol of LIBIBVERBS in its node, and rove's newer calls in theirs.
+`asm` prints the functions that rove does not define. Each of them jumps to that of LIBIBVERBS, which forward.cc finds
+at the first call.
 """
 import pathlib
 import re
@@ -28,7 +28,7 @@ FORWARD = """
     jmp forward
     .size {symbol}, . - {symbol}
 """
-# Keeps the registers in which arguments are passed; none of these functions has one in a vector register.
+# Preserves the registers that pass arguments. No argument of these functions is in a vector register.
 FIND = """
     .type forward, @function
 forward:
@@ -60,7 +60,7 @@ forward:
 
 
 def symbols(library):
-    """(kind, name, version, whether it is the default one) of each."""
+    """Returns (kind, name, "@@" if it is the default version or else "@", version) of each symbol."""
     listing = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
     return re.findall(r"^\w+ ([TBD]) (\w+)(@@?)(IBVERBS_\S+)$", listing, re.MULTILINE)
 
@@ -111,7 +111,7 @@ def main(what, table, library):
         print("    .section .rodata\n" + "".join(lines))
     print("    .bss\n    .globl rove_forward_slots\n    .hidden rove_forward_slots\n    .balign 8\n"
           f"rove_forward_slots: .skip {8 * len(strings)}")
-    # Flags of a byte that providers read. The installed library sets its own; these keep what they begin with.
+    # Flags of one byte that providers read. The installed library sets its own; these keep their initial value.
     for _, name, _, _ in data:
         print(f"    .globl {name}\n    .type {name}, @object\n    .size {name}, 1\n{name}: .skip 1")
     print('    .section .note.GNU-stack,"",@progbits')

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precompiled: what nearly every file of the library includes.
+// Precompiled headers that nearly every file of the library includes.
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
