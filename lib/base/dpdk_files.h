@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps DPDK's files from forked children. DPDK never asks for close-on-exec, and its files include the memory of all
-// packets. The functions that replace those of the C library (libc.cc) set close-on-exec for it. They
-// also record the descriptor here, so that a forked child that does not call exec() closes it.
+// packets. rove's replacements of the C library's functions (libc.cc) set close-on-exec for it. They also record the
+// descriptor here, so that a forked child that does not call exec() closes it.
 //
 // rove's own calls ask for close-on-exec themselves, so a call that does not ask for it comes from DPDK.
 #pragma once

@@ -29,8 +29,8 @@ class DriveLock {
     // Ends a round. A thread that keeps the lock for several rounds calls it between them; unlock() includes it.
     // Returns true if this ended a grace period that was requested.
     bool end_round() {
-        // Acquire pairs with ask(): the next round sees what was done before the request. Release pairs with
-        // has_ended(): all that this round did happened before the answer.
+        // Acquire pairs with ask(): the next round sees everything before the request. Release pairs with has_ended():
+        // all that this round did happened before the answer.
         const uint32_t asked = asked_.load(std::memory_order_acquire);
         if (asked == answered_.load(std::memory_order_relaxed)) return false;
         answered_.store(asked, std::memory_order_release);
@@ -39,7 +39,7 @@ class DriveLock {
 
     // A grace period (transport/quiescence.h): call ask(), then wait until has_ended() returns true for the number that
     // ask() returned. The thread that holds the lock answers at the end of its round. If the lock is free, no round is
-    // running, and the next holder sees what was done before because it acquires the lock.
+    // running, and the next holder sees everything done before because it acquires the lock.
     uint32_t ask() { return asked_.fetch_add(1, std::memory_order_acq_rel) + 1; }
     bool has_ended(uint32_t asked) {
         if (static_cast<int32_t>(answered_.load(std::memory_order_acquire) - asked) >= 0) return true;

@@ -8,7 +8,7 @@
 // libc's own function. The sources call the names as usual. This has two consequences for every thread of the program
 // that runs code of rove:
 // 1. None of these calls is a cancellation point. Only blocking_read() and blocking_ppoll() are.
-// 2. Neither rove's own file hooks (lib/preload) nor those of other libraries see the calls.
+// 2. File hooks, whether rove's own (lib/preload) or another library's, do not see the calls.
 //
 // Builds with sanitizers have no --wrap, because the sanitizers' interceptors have to see the calls.
 // tests/system/test_libc.py lists the names that librove-verbs.so may still refer to.
@@ -35,8 +35,8 @@ int fcntl(int file, int command, void* argument);
 ssize_t blocking_read(int file, void* to, size_t bytes);
 int blocking_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask);
 
-// Returns true if the process may read these bytes according to the kernel. Hooks call it before they read what a
-// program passed, because reporting a bad pointer is the kernel's task. Costs one short system call per page and leaves
+// Returns true if the process may read these bytes according to the kernel. Hooks call it before they read a program's
+// arguments, because reporting a bad pointer is the kernel's task. Costs one short system call per page and leaves
 // errno unchanged.
 bool can_read(const void* at, size_t bytes);
 

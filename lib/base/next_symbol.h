@@ -7,7 +7,7 @@
 namespace rove {
 
 // Keeps the result in a plain pointer without a lock: threads that call it for the first time at once find the same
-// address. Hooks may be called before the constructors of this library, by those of other libraries.
+// address. Constructors of other libraries may call hooks before the constructors of this library have run.
 template <auto* Declaration>
 struct NextSymbol {
     static inline constinit decltype(Declaration) function = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers that a peer must not guess: keys of memory regions, numbers of queue pairs.
+// Numbers that a peer must not be able to guess: keys of memory regions, numbers of queue pairs.
 #pragma once
 
 #include <array>

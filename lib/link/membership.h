@@ -49,8 +49,8 @@ class Memberships {
     // Returns true if the frame was a query, which has then been consumed.
     bool take(std::span<const uint8_t> frame, uint64_t now_ns);
 
-    // Returns the time at which next_report() has a report to send, or kNever if there is none until another function
-    // is called. A relaxed load suffices: a caller that reads an old value sees the new one in its next round.
+    // Returns the time at which next_report() has a report to send, or kNever if it has no report until another
+    // function is called. A relaxed load suffices: a caller that reads an old value sees the new one in its next round.
     uint64_t due_ns() const { return due_ns_.load(std::memory_order_relaxed); }
     // Writes a report that is due to `out`, which has room for kMaxReportBytes. Returns its bytes, or 0 if none is due.
     size_t next_report(uint8_t* out, uint64_t now_ns);

@@ -14,7 +14,7 @@
 // 3. Neighbours that paths use are probed roughly as in RFC 4861 7.3: every kReachableNs, at once when responses to
 //    RDMA requests are overdue (suspect()), and soon after a frame announced another MAC. The first question goes to
 //    the known MAC, the later ones to all hosts. Unlike in the RFC, packets continue to go to the old MAC meanwhile,
-//    and the questions are milliseconds apart, because a connection waits for the answer. A silent neighbour is asked
+//    and the questions are milliseconds apart, because a connection waits for the answer. We ask a silent neighbour
 //    again each minute, or when it is suspected.
 // 4. This class sends nothing. The caller reads due_ns() and gets the questions from next_question().
 #pragma once
@@ -79,8 +79,8 @@ class Neighbours {
     // The wait after the second question, which then doubles, and its upper limit.
     static constexpr uint64_t kFirstWaitNs = 20'000'000, kLastWaitNs = 1'000'000'000;
     static constexpr uint8_t kQuestions = 8;  // unanswered questions until a neighbour counts as silent: 2.3 s
-    static constexpr uint64_t kSilentNs = 60'000'000'000;  // the time until a silent neighbour is asked again
-    static constexpr uint64_t kAgainNs = 1'000'000'000;    // the same if it is suspected or sends something
+    static constexpr uint64_t kSilentNs = 60'000'000'000;  // the time until the next question to a silent neighbour
+    static constexpr uint64_t kAgainNs = 1'000'000'000;    // that time if it is suspected or sends something
 
     Neighbours(const wire::MacAddress& mac, std::optional<uint16_t> vlan, std::vector<Subnet> own,
                std::optional<wire::Gid> gateway_ipv4, std::optional<wire::Gid> gateway_ipv6);
@@ -91,7 +91,7 @@ class Neighbours {
     void set_proxied(std::set<wire::Gid> hosts);
 
     bool owns(const wire::Gid& address) const;
-    const std::vector<Subnet>& own() const { return own_; }  // the same addresses as in RdmaInterface::gids()
+    const std::vector<Subnet>& own() const { return own_; }  // equal to RdmaInterface::gids()
     bool has_gateway(bool ipv4) const { return (ipv4 ? gateway_ipv4_ : gateway_ipv6_).has_value(); }
     // Returns the address to resolve for frames to `address`: itself if it is on our link or there is no gateway, else
     // the gateway.
@@ -122,7 +122,7 @@ class Neighbours {
     struct Entry {
         std::optional<wire::MacAddress> mac;  // no value while it is being resolved
         bool fixed = false;
-        bool used = false;    // by a path
+        bool used = false;    // a path uses it
         bool silent = false;  // it did not answer kQuestions questions
     };
     std::map<wire::Gid, Entry> entries() const;
@@ -168,7 +168,7 @@ class Neighbours {
     std::condition_variable learnt_;
     std::set<wire::Gid> hosts_;  // hosts that we answer for
     Table table_;
-    std::set<std::pair<uint64_t, wire::Gid>> schedule_;  // of all entries that are not fixed
+    std::set<std::pair<uint64_t, wire::Gid>> schedule_;  // all entries that are not fixed
     std::mt19937_64 random_;
     std::array<uint64_t, static_cast<size_t>(NeighbourCounter::kCount)> counters_{};
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses ARP, IPv6 neighbour discovery and ICMP echo, with every length checked, and builds such packets.
-// Sources: RFC 826, RFC 4861, RFC 792, RFC 4443. Units: bytes; addresses as GIDs (IPv4-mapped for ARP).
+// Parses ARP, IPv6 neighbour discovery and ICMP echo, with every length checked, and builds such packets. Sources: RFC
+// 826, RFC 4861, RFC 792, RFC 4443. Units: bytes; addresses as GIDs (IPv4-mapped for ARP).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Discovery {
     std::optional<uint16_t> vlan;         // TCI
     wire::Gid sender{};                   // the address of the sender; :: in duplicate address detection
     wire::Gid receiver{};                 // the IP destination (ARP: the target)
-    wire::Gid target{};                   // the address whose MAC is asked for or announced
+    wire::Gid target{};                   // the address whose MAC is requested or announced
     std::optional<wire::MacAddress> mac;  // the MAC of `sender` (solicit) or of `target` (advertise)
     size_t ip_offset = 0;                 // offset of the IP header; echo only
     size_t ip_bytes = 0;                  // length of the IP packet; echo only

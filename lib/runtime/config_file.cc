@@ -29,7 +29,7 @@ std::optional<std::string> find_config_file(const char* program, std::string* er
     for (const char* const name : {"rove.toml", "/etc/rove/rove.toml"}) {
         std::error_code failure;
         const fs::path path = fs::absolute(name, failure);
-        // A link may lead to another folder. A user who can write to either folder can change what is read.
+        // A link may lead to another folder. A user who can write to either folder can change the configuration.
         const fs::path real = fs::canonical(name, failure);
         if (failure == std::errc::no_such_file_or_directory || failure == std::errc::permission_denied) continue;
         std::string fault;

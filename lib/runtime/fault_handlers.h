@@ -6,8 +6,8 @@
 // 1. A program may install a handler after rove, as UCX and Java do. rove's handler is put in front again, and the new
 //    one follows it. A handler may call the handler that it replaced, or restore it and raise the signal once more. The
 //    replaced handler is one of rove's too. So rove has several handlers, one for each LEVEL. Each continues with the
-//    handler in front of which it was installed, so what a program has saved continues further down the chain, as it
-//    would without rove.
+//    handler in front of which it was installed, so a handler that the program saved continues further down the chain,
+//    as it would without rove.
 // 2. If a library installs the same handler again and again, the handler stays in the chain only once: its earlier
 //    level passes on to the next one. Levels that no other level leads to are reused, so a fixed number suffices.
 // 3. With SA_RESETHAND, a handler's level leads to the default action once the handler has run. rove's handler uses the

@@ -114,13 +114,13 @@ class PacketSink {
     };
     std::span<const Suspect> take_suspects() { return {suspects_.data(), std::exchange(suspect_count_, 0)}; }
 
-    // For neighbour discovery: take() returns an empty mbuf, or null if there is none. send_raw() sends a finished
-    // frame to a port. A full queue drops it, because such frames are repeated.
+    // For neighbour discovery: take() returns an empty mbuf, or null if none can be allocated. send_raw() sends a
+    // finished frame to a port. A full queue drops it, because such frames are repeated.
     rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
     void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(*outlets_[port], mbuf, {mbuf->data_len, 0}); }
 
-    // Sends what is queued and calls deliver(). Called before the drive lock is released. Returns the number of frames
-    // sent.
+    // Sends all queued frames and calls deliver(). Called before the drive lock is released. Returns the number of
+    // frames sent.
     uint32_t flush();
     // Wakes the threads that wait for completions. This must not happen earlier: on our core such a thread would run at
     // once, while we hold the lock and frames that arrived together with its own are still to be processed. A reply may
@@ -288,7 +288,7 @@ class PacketSink {
     uint16_t spare_count_ = 0;
     uint16_t loopback_head_ = 0, loopback_count_ = 0;
     std::array<rte_mbuf*, kSpare> spare_;
-    std::vector<std::unique_ptr<TxTarget>> outlets_;  // by Path::outlet: ports, then links
+    std::vector<std::unique_ptr<TxTarget>> outlets_;  // indexed by Path::outlet: ports, then links
     std::vector<TxTarget*> waiting_;  // TX targets with waiting frames, and maybe some that have sent theirs
     std::vector<transport::CompletionQueue*> notified_;
     bool has_woken_ = false;

@@ -3,10 +3,9 @@
 //
 // Timeouts measure a peer's silence. But on a host with more threads than cores, nothing may arrive for tens or
 // hundreds of milliseconds although no peer is silent: this process is off its core, and the frames that arrived wait
-// to be read, or the peer is off its core, and what we sent waits in a ring that both share. When this counted as
-// silence, it ended healthy connections. With 16 QPs in both directions over memif on two busy cores, a QP whose peer
-// was off its core for 316 ms had used four of its seven retries, and was retransmitting whole windows into a full
-// ring.
+// to be read, or the peer is off its core, and our frames wait in a ring that both share. When this counted as silence,
+// it ended healthy connections. With 16 QPs in both directions over memif on two busy cores, a QP whose peer was off
+// its core for 316 ms had used four of its seven retries, and was retransmitting whole windows into a full ring.
 //
 // Two kinds of time do not count:
 // - Away: rounds were further apart than kMaxStepNs. Only kMaxStepNs of that time counts, plus the time that a thread

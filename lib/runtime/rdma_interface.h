@@ -52,7 +52,7 @@ class RdmaInterface {
     // Returns true if frames can be sent now: the port is not stopped, and a memif's peer is connected.
     bool ready() const;
 
-    uint16_t queues() const;  // of its port
+    uint16_t queues() const;  // number of queues of its port
     PortStatistics statistics() const;
     std::optional<uint16_t> dpdk_port() const;  // DPDK's number of the port, if DPDK drives it
 
@@ -68,7 +68,7 @@ class RdmaInterface {
     // The path does not follow a neighbour that changes its MAC.
     bool find_path(const wire::Flow& flow, transport::Path& path);
 
-    // Returns the address whose MAC is asked for to reach `destination`: a neighbour, or `destination` itself if the
+    // Returns the address to resolve in order to reach `destination`: a neighbour, or `destination` itself if the
     // kernel has the routes.
     wire::Gid next_hop(const wire::Gid& destination) const;
 
@@ -84,9 +84,9 @@ class RdmaInterface {
     // Decides whether `qp`, an RC QP that is about to be connected to `remote_qpn` over `path`, uses mp: if the
     // configuration allows it and both ends agree. Asks the peer for about 250 ms of the protocol's time
     // (protocol_clock.h), and then treats it as a standard endpoint, without further questions for the next minute. A
-    // peer that spoke mp before (hello.h, note 5), or must do so by our configuration, is asked for about 1 s. Returns
-    // 0, ETIMEDOUT (such a peer was silent) or EPROTONOSUPPORT (the configuration requires mp, and the peer refuses).
-    // The restrictions of resolve() apply.
+    // peer that spoke mp before (hello.h, note 5), or must do so by our configuration, gets questions for about 1 s.
+    // Returns 0, ETIMEDOUT (such a peer was silent) or EPROTONOSUPPORT (the configuration requires mp, and the peer
+    // refuses). The restrictions of resolve() apply.
     int agree_on_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, bool& multipath);
 
     // Returns the UDP source port of a connected QP by the flow label rule of annex A17.9.2 and rdma-core's

@@ -26,8 +26,8 @@ Report report_neighbours(Runtime& runtime);
 // Reports of one device: frames and bytes, and the neighbour table.
 Report report_statistics(const PortStatistics& counted);
 Report report_neighbours(const Neighbours& neighbours);
-// Reports the fault injection of frames that `interface` receives, by path and then "device". The report is empty if
-// there is none.
+// Reports the fault injection of frames that `interface` receives, by path and then "device". The report is empty
+// without fault injection.
 Report report_impairments(Runtime& runtime, const RdmaInterface& interface);
 
 // Reports by worker.

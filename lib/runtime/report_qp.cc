@@ -100,8 +100,8 @@ Report of_path(const transport::PathTally& path) {
             {"acks_to_use", path.acks_to_use}};
 }
 
-// Returns the state of the only path. In rc mode nothing is recorded for a packet, so the states are those of the
-// requester: "lossy" and "dead" end with its next progress.
+// Returns the state of the only path. In rc mode nothing is recorded for a packet, so the state is the requester's:
+// "lossy" and "dead" end with its next progress.
 Report of_single_path(const transport::QueuePair& qp, const transport::Rc& rc) {
     const transport::RcRequester& requester = rc.requester;
     return {{"state", requester.retry.retries_left < qp.retry_cnt ? "dead"

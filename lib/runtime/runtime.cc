@@ -109,7 +109,7 @@ int poll_until_stopped(void* argument) {
 // queue.
 class RuntimeLinkObserver final : public LinkObserver {
   public:
-    // TX targets below `outlets` are those of ports.
+    // The TX targets below `outlets` belong to ports.
     RuntimeLinkObserver(Runtime& runtime, uint16_t outlets) : runtime_(runtime), outlets_(outlets) {}
     std::optional<uint16_t> new_outlet() override {
         const std::lock_guard lock(mutex_);

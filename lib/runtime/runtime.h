@@ -75,7 +75,7 @@ class Runtime {
     // Returns true on EAL's main thread, which later is the progress thread. While drivers probe their hardware on it,
     // calls come from DPDK and not from the program.
     static bool on_eal_thread();
-    // Makes sure that faults in unmapped memory come to our handlers (fault_guard.h). Called for each registration.
+    // Makes sure that faults in unmapped memory reach our handlers (fault_guard.h). Called for each registration.
     static void guard_memory();
 
     // Returns the worker for a new QP of this interface, for QueuePair::worker. It chooses the workers that have a TX
@@ -104,7 +104,7 @@ class Runtime {
     // Called by ibv_poll_cq if its CQ is empty, and every so often if it is not. With shared progress, drives the first
     // worker for one round.
     void progress();
-    // Makes one round of each worker, with dedicated progress too, so that what was posted before has been sent.
+    // Makes one round of each worker, with dedicated progress too, so that all earlier posts have been sent.
     void run_one_round();
     // Returns true if threads that want to make progress wait for a core. Then it is better to yield than to spin.
     bool is_oversubscribed() const { return yielding_.load(std::memory_order_relaxed) >= cores_; }
@@ -117,8 +117,8 @@ class Runtime {
     bool can_watch() const { return config_.progress == Progress::kShared && all_ring_ && !in_forked_child_; }
 
     // Changes the fault injection for frames that `interface` receives: for one path, or for all paths and frames of no
-    // path. `changes` are "key=value,..." with the keys of [[device.impair.path]]. Returns "", or what is wrong with
-    // them. Any thread may call it.
+    // path. `changes` are "key=value,..." with the keys of [[device.impair.path]]. Returns "", or a description of the
+    // error. Any thread may call it.
     std::string impair(const RdmaInterface& interface, std::optional<uint32_t> path, std::string_view changes);
 
     // Returns the state of the paths of `interface`, then the state for frames of no path. Returns nothing if there is

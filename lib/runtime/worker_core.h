@@ -102,7 +102,7 @@ class WorkerCore {
     // announces.
     uint64_t next_wakeup_ns() const { return engine_.has_active() || sink_.holds_frames() ? 0 : next_deadline(); }
 
-    // The fault injection for frames from this port, or null if there is none, and the function for Runtime::impair().
+    // The fault injection for frames from this port, or null without it, and the function for Runtime::impair().
     const Impairment* impairment(uint16_t port) const { return ports_[port].impairment.get(); }
     std::string impair(uint16_t port, std::optional<uint32_t> path, std::string_view changes);
 
@@ -116,8 +116,8 @@ class WorkerCore {
     // Sends a question to the peer of `qp`: Engine::ask_multipath().
     void ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, uint32_t nonce);
 
-    // Sends what a control call produced, and wakes the threads that wait for its completions. Called as the worker's
-    // lcore.
+    // Sends the packets that a control call produced, and wakes the threads that wait for its completions. Called as
+    // the worker's lcore.
     void flush() { sink_.flush(); }
     // Returns true if a thread of the program that waited for a completion was woken since the last call.
     bool consume_woke_waiter() { return sink_.consume_woke_waiter(); }
@@ -138,7 +138,7 @@ class WorkerCore {
   private:
     // The origin of a frame. A frame from another worker was checked there, and may be one that we sent to ourselves.
     enum class FrameSource : uint8_t { kPort, kLoopback, kWorker };
-    // A slot of a burst: the frame in it, and what is known from the previous frame in this slot. If the peer can still
+    // A slot of a burst: the frame in it, and predictions from the previous frame in this slot. If the peer can still
     // change the frame, `copy` holds its headers, or all of it if it is small.
     struct Frame {
         static constexpr uint32_t kCopiedBytes = 256;  // headers and wire::kSmallPayload
@@ -212,7 +212,7 @@ class WorkerCore {
     const unsigned lcore_;
     ProtocolClock protocol_clock_;
     uint64_t now_ns_ = 0;       // when the round began
-    uint64_t protocol_ns_ = 0;  // the same time for the engine
+    uint64_t protocol_ns_ = 0;  // that time for the engine
     uint64_t missed_ns_ = 0;    // the part of ProtocolClock::missed_ns() that the engine knows
     // Frames that may have arrived while no round was made and are still unread. Timeouts wait until they are read. The
     // ports' queues hold fewer than kMaxUnread frames.
@@ -228,9 +228,9 @@ class WorkerCore {
     PacketSink sink_;
     FaultGuard guard_;
     transport::Engine<PacketSink> engine_;
-    DelayedFramePool shelf_;              // of all ports' fault injection
+    DelayedFramePool shelf_;              // for all ports' fault injection
     rte_mempool* impair_pool_ = nullptr;  // for the frames there; null until needed
-    std::vector<PortUse> ports_;          // by port id
+    std::vector<PortUse> ports_;          // indexed by port id
     std::array<Doorbells, kPriorities> doorbells_;
     Capture* capture_ = nullptr;
     rte_ring* handed_over_ = nullptr;  // frames for our QPs that another worker received
