@@ -34,9 +34,9 @@ class RdmaInterface {
     static std::string name_of(const DeviceConfig& config, size_t index);
     uint16_t port() const { return port_; }  // its index in the runtime
     const wire::MacAddress& mac() const { return mac_; }
-    // Returns the GID table. Entry 0 is the IPv6 link-local address made from the MAC; then follow the configured
-    // addresses, IPv4 (::ffff:a.b.c.d) and IPv6. For a port with the kernel's stack, the table has the kernel's
-    // addresses, and zeros for free entries. An address that is removed becomes zeros. The size does not change.
+    // Returns the GID table. Entry 0 is the IPv6 link-local address made from the MAC; then follows each configured
+    // address, IPv4 (::ffff:a.b.c.d) or IPv6. For a port with the kernel's stack, the table has the kernel's addresses,
+    // and zeros for free entries. An address that is removed becomes zeros. The size does not change.
     std::vector<wire::Gid> gids() const;
     // Returns the same addresses with their subnets.
     std::vector<Subnet> subnets() const;
@@ -44,8 +44,9 @@ class RdmaInterface {
     bool has_gateway(bool ipv4) const;
     uint32_t max_mtu() const { return max_mtu_; }  // the largest IBTA path MTU that fits: 256 .. 4096
     uint32_t active_mtu() const;                   // also limited by the network behind the port; it may change
-    // Returns the link state of a port with a carrier. Ports between processes (memif, vhost, virtio-user) are up
-    // whether or not the peer runs, because a server must be able to open its device before the client exists.
+    // Returns true if the port's link is up. Ports without a carrier, between processes (memif, vhost, virtio-user),
+    // are always up, whether or not the peer runs, because a server must be able to open its device before the client
+    // exists.
     bool link_up() const;
     // Returns the configured rate or else that of the link, in Mb/s.
     uint32_t rate_mbps() const;

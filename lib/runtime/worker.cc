@@ -319,8 +319,8 @@ void WorkerCore::parse_burst(rte_mbuf** mbufs, uint16_t count, PortUse& from, Fr
     if (frames.finished != 0) rte_mempool_put_bulk(sink_.pool(), reinterpret_cast<void**>(mbufs), frames.finished);
 }
 
-// Prefetches a frame in the peer's memory, which is far away. Each frame is a stream of its own to the hardware
-// prefetcher.
+// Prefetches a frame that is in the peer's memory, because access to it is slow and each frame is a stream of its own
+// to the hardware prefetcher.
 static inline void fetch(const rte_mbuf& frame) {
     constexpr uint16_t kMost = 1024;
     if (frame.pool != nullptr) return;
