@@ -141,7 +141,7 @@ struct Notification {
 
 // The options for registering or allocating memory.
 struct MemoryOptions {
-    Location location = kWildcardLocation;  // the place of the memory; if no node is given, its pages are asked
+    Location location = kWildcardLocation;  // the place of the memory; without a node, its pages decide
     Permission perm = kGlobalReadWrite;     // the access that others have
     // Mooncake has these; rove ignores them. Memory is registered for all transports, and rove names shared memory.
     TransportType type = UNSPEC;
@@ -175,7 +175,7 @@ struct Settings {
     // The path of a file (TOML, or JSON if it begins with '{'), or JSON text itself, which begins with '{'. "" means
     // the file or JSON text in the environment's MC_TENT_CONF, or, without that, the defaults.
     std::string file;
-    // Keys and values that replace those of the file.
+    // Keys and values that override the file's.
     std::vector<std::pair<std::string, std::string>> values;
 
     // Adds a key and its value as text: set("transports/rdma/enable_smart_scheduling", "false").

@@ -50,7 +50,8 @@ class [[nodiscard]] Status {
 
     bool ok() const { return code_ == Code::kOk; }
     Code code() const { return code_; }
-    // The text without the code; "" if there is none. The reference is valid as long as this object, or a copy of it.
+    // The text without the code; "" if there is no text. The reference is valid as long as this object, or a copy of
+    // it.
     const std::string& message() const;
     // Returns "InvalidArgument: text", or the name of the code alone if there is no text.
     std::string ToString() const;

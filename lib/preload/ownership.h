@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells rove's objects from those of the real library.
+// Tells rove's objects from the real library's.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See ucma_address.h.
+// See address.h.
 #include "rdmacm/address.h"
 
 #include <algorithm>
@@ -13,13 +13,14 @@ bool is_ipv4(const SocketAddress& address) {
     return wire::is_ipv4_mapped(address.gid());
 }
 
-// Whether a link-local address with this scope id may be on the link of `device`.
+// Returns true if a link-local address with this scope id may be on the link of `device`. Other addresses are in every
+// scope.
 bool is_in_scope(std::span<const Interface> devices, const Interface& device, const SocketAddress& address) {
     if (!datapath::is_link_local(address.gid()) || devices.size() == 1 || address.scope_id() == 0) return true;
     return device.kernel_index == address.scope_id();
 }
 
-// The first address of `device` in the family of `like`; of IPv6, one of the same scope.
+// Returns the index of the first address of `device` in the family of `like`, and for IPv6 with a matching scope.
 std::optional<size_t> own_address(const Interface& device, const wire::Gid& like) {
     for (size_t i = 0; i < device.own.size(); ++i) {
         const wire::Gid& own = device.own[i].address;
@@ -43,7 +44,7 @@ std::optional<Local> first_with(std::span<const Interface> devices, const Socket
     return std::nullopt;
 }
 
-// The first device's address that stands for the kernel's loopback address: any of its family.
+// Returns the first device's address that replaces the kernel's loopback address: the first one of its family.
 std::optional<Local> loopback(std::span<const Interface> devices, bool ipv4) {
     if (devices.empty()) return std::nullopt;
     const auto& own = devices.front().own;

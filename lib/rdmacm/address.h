@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Socket addresses of rdma_cm, and which of our devices and GIDs they mean.
+// rdma_cm's socket addresses, and the devices and GIDs that they mean.
 //
-// A specific local address means the device that has it. A destination is reached from a device in whose subnet it is,
-// the one with the longest prefix; otherwise from one with a gateway of its family.
+// A specific local address means the device that has it. A destination is reached from a device with a matching subnet,
+// preferring the longest prefix, or else from a device with a gateway of its family.
 //
-// The kernel's loopback addresses are no device's. As the kernel's rdma_cm does, as a destination they mean the first
-// device, and who is bound to one is bound to no device; a device belongs to one process, so they reach no other
-// process.
+// No device has the kernel's loopback addresses. They work as with the kernel's rdma_cm: as a destination they mean the
+// first device, and an id that is bound to one is bound to no device. A device belongs to one process, so they reach no
+// other process.
 //
-// A link-local IPv6 address says by its scope id on which link it is: the number of the kernel's interface below a
-// device, if there is one. With a single device, any scope id means that device.
+// The scope id of a link-local IPv6 address selects the link: it is the index of the kernel interface below a device,
+// if there is one. With a single device, any scope id means that device.
 #pragma once
 
 #include <netinet/in.h>
@@ -26,14 +26,15 @@
 
 namespace rove::verbs::ucma {
 
-// IPv4 or IPv6; AF_UNSPEC: none.
+// An IPv4 or IPv6 address with its port. AF_UNSPEC means no address.
 union SocketAddress {
     sa_family_t family;
     sockaddr_in v4;
     sockaddr_in6 v6;
 
     SocketAddress() : v6{} {}
-    // Of a sockaddr of another library. AF_UNSPEC if it is neither IPv4 nor IPv6, or does not fit in `bytes`.
+    // Copies another library's sockaddr. The result is AF_UNSPEC if that is neither IPv4 nor IPv6, or longer than
+    // `bytes`.
     SocketAddress(const void* address, size_t bytes);
 
     bool is_ip() const { return family == AF_INET || family == AF_INET6; }
@@ -43,20 +44,20 @@ union SocketAddress {
     uint16_t port() const { return ntohs(family == AF_INET ? v4.sin_port : v6.sin6_port); }
     void set_port(uint16_t port) { (family == AF_INET ? v4.sin_port : v6.sin6_port) = htons(port); }
     uint32_t scope_id() const { return family == AF_INET6 ? v6.sin6_scope_id : 0; }
-    wire::Gid gid() const;  // IPv4: mapped
+    wire::Gid gid() const;  // mapped if it is IPv4
 };
 SocketAddress socket_address_of(const wire::Gid& gid, uint16_t port);
 SocketAddress any_address(sa_family_t family);
 
-// What is to be known of a device.
+// The addresses and routes of a device.
 struct Interface {
-    std::vector<datapath::Subnet> own;  // by GID index
+    std::vector<datapath::Subnet> own;  // the GID index is the position
     bool has_gateway_ipv4 = false, has_gateway_ipv6 = false;
-    unsigned kernel_index = 0;  // of the kernel's interface below its port; 0: none
+    unsigned kernel_index = 0;  // the kernel interface below its port, or 0
 };
 
-// One of our addresses: where it stood when it was looked up, and what it was. An interface of the kernel may lose it,
-// and then its place in the GID table is empty, or another's.
+// A local address, with its position when it was looked up. A kernel interface may lose the address. Then its entry in
+// the GID table is empty or has another address.
 struct Local {
     size_t device = 0;
     size_t gid_index = 0;
@@ -64,12 +65,12 @@ struct Local {
     bool operator==(const Local& other) const { return device == other.device && gid_index == other.gid_index; }
 };
 
-// The device that has `address`, which is not a wildcard. Nothing: none has.
+// Returns the device that has `address`, which must not be a wildcard, or nothing.
 std::optional<Local> find_local(std::span<const Interface> devices, const SocketAddress& address);
-// From where `destination` is reached. Nothing: from none. A multicast group is reached from the first device that has
-// an address of its family.
+// Returns the local address from which `destination` is reached, or nothing. A multicast group is reached from the
+// first device with an address of its family.
 std::optional<Local> find_source(std::span<const Interface> devices, const SocketAddress& destination);
-// Returns what a destination is for who is at `from`: for a loopback address, that address itself.
+// Returns the GID of a destination as seen from `from`: for a loopback address, that of `from` itself.
 wire::Gid destination_gid(const Local& from, const SocketAddress& destination);
 
 }  // namespace rove::verbs::ucma

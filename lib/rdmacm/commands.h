@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading commands of <rdma/rdma_user_cm.h> and writing their answers.
+// Parses commands of <rdma/rdma_user_cm.h> and writes their responses.
 #pragma once
 
 #include <netinet/in.h>
@@ -15,8 +15,8 @@
 
 namespace rove::verbs::ucma {
 
-// What follows the header, copied from the program. Members behind what was written are zero: an older librdmacm does
-// not know them.
+// Returns the command after the header, copied from the program. Members beyond its end are zero: an older librdmacm
+// does not have them.
 template <class Command>
 Command parse(std::span<const uint8_t> in) {
     Command command{};
@@ -24,13 +24,13 @@ Command parse(std::span<const uint8_t> in) {
     return command;
 }
 
-// The answer goes where the command says. 0, ENOSPC or EFAULT.
+// Writes a response to the address in the command. Returns 0, ENOSPC or EFAULT.
 template <class Answer>
 int respond(uint64_t response, const rdma_ucm_cmd_hdr& header, const Answer& answer) {
     return header.out < sizeof(answer) ? ENOSPC : copy_out(response, &answer, sizeof(answer));
 }
 
-// As much of an answer as its reader knows of, at least `needed` bytes.
+// Writes the part of a response that fits in the caller's buffer, at least `needed` bytes. Returns 0, ENOSPC or EFAULT.
 template <class Answer>
 int respond_some(uint64_t response, const rdma_ucm_cmd_hdr& header, const Answer& answer, size_t needed) {
     return header.out < needed ? ENOSPC : copy_out(response, &answer, std::min<size_t>(header.out, sizeof(answer)));

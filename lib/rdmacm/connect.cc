@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that make and end connections, and what they say of the QP.
+// Commands that make and end connections, and report their QP attributes.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -12,8 +12,8 @@ namespace rove::verbs::ucma {
 
 namespace {
 
-// Of the NAK of a responder without a receive: 0.64 ms (code, IBTA table 45). Linux says 0, 655 ms, of which programs
-// whose receives come late see all.
+// The RNR timer code for 0.64 ms (IBTA table 45), which a responder without a receive sends in its NAK. Linux uses code
+// 0, which is 655 ms, and a program whose receives are late waits all of that.
 constexpr uint8_t kMinRnrTimer = 12;
 constexpr uint8_t kHopLimit = 64;
 
@@ -71,7 +71,7 @@ cm::Endpoint RdmaCmServer::endpoint_of(const Id& id, const rdma_ucm_conn_param& 
             .ece = ece};
 }
 
-// By 0 it is taken back.
+// Sets the id's QP number; 0 removes it.
 void RdmaCmServer::set_qpn(Id& id, uint32_t qpn) {
     if (const auto found = by_qpn_.find(id.qpn); found != by_qpn_.end() && found->second == &id) by_qpn_.erase(found);
     id.qpn = qpn;
@@ -145,7 +145,7 @@ int RdmaCmServer::listen(const std::shared_ptr<Channel>& channel, const Header&,
     return 0;
 }
 
-// Of the active side, without parameters: the QP is ready, so the RTU goes out.
+// Without parameters this is the active side: its QP is ready, so the RTU is sent.
 int RdmaCmServer::accept(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_accept>(in);
     int error;
@@ -173,7 +173,7 @@ int RdmaCmServer::accept(const std::shared_ptr<Channel>& channel, const Header&,
         id->responder_resources = given.responder_resources;
         id->initiator_depth = given.initiator_depth;
     }
-    id->uid = command.uid;  // from now on events of it have somebody to go to
+    id->uid = command.uid;  // from here on the program can identify events of this id
     return 0;
 }
 
@@ -195,7 +195,7 @@ int RdmaCmServer::reject(const std::shared_ptr<Channel>& channel, const Header&,
     return cm_->sidr_reply(now_ns(), id->connection, reply);
 }
 
-// Also of what is disconnected already, or was never established: there is nothing left to do then.
+// Also accepts an id that is disconnected or was never established, for which nothing is left to do.
 int RdmaCmServer::disconnect(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_disconnect>(in);
     int error;
@@ -215,7 +215,7 @@ int RdmaCmServer::notify(const std::shared_ptr<Channel>& channel, const Header&,
     return cm_->establish(now_ns(), id->connection);
 }
 
-// An event of the program's own (rdma_write_cm_event), or of librdmacm's (rdma_resolve_addrinfo).
+// Pushes an event of the program (rdma_write_cm_event) or of librdmacm (rdma_resolve_addrinfo).
 int RdmaCmServer::write_cm_event(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<WriteCmEvent>(in);
     const auto type = static_cast<EventType>(command.event);
@@ -235,7 +235,7 @@ int RdmaCmServer::init_qp_attr(const std::shared_ptr<Channel>& channel, const He
     Id* const id = find(channel, command.id, &error);
     if (id == nullptr) return error;
     if (!id->local || command.qp_state > IBV_QPS_ERR) return EINVAL;
-    // An XRC QP has one direction.
+    // An XRC QP works in one direction.
     const bool datagram = id->is_datagram(), reliable = !datagram && id->qp_type != IBV_QPT_UC,
                responds = reliable && id->qp_type != IBV_QPT_XRC_SEND,
                requests = reliable && id->qp_type != IBV_QPT_XRC_RECV;

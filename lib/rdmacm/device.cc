@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices beneath, and the thread that listens to them.
+// The devices below rdma_cm, and the thread that serves them.
 #include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
@@ -24,7 +24,8 @@ namespace rove::verbs::ucma {
 
 namespace {
 
-constexpr uint64_t kFirstLookNs = 500'000, kLongestLookNs = 20'000'000;  // for a neighbour's answer, each twice as late
+// The wait for a neighbour's reply. It doubles each time.
+constexpr uint64_t kFirstLookNs = 500'000, kLongestLookNs = 20'000'000;
 constexpr uint64_t kAskAgainNs = 50'000'000;
 constexpr uint64_t kMilli = 1'000'000, kSecond = 1000 * kMilli;
 
@@ -41,7 +42,7 @@ Interface describe(const datapath::RdmaInterface& device, const datapath::Device
 int RdmaCmServer::need_devices() {
     if (started_) {
         for (size_t i = 0; i < interfaces_.size(); ++i)
-            interfaces_[i].own = gsis_[i]->device().interface->subnets();  // the kernel's come and go
+            interfaces_[i].own = gsis_[i]->device().interface->subnets();  // the kernel's addresses come and go
         return 0;
     }
     Provider& provider = verbs::provider();
@@ -67,10 +68,11 @@ int RdmaCmServer::need_devices() {
     cm_.emplace(cm::Config{}, Secret::random(), static_cast<cm::Sink&>(*this));
     sigset_t all, before;
     sigfillset(&all);
-    for (const int signal : {SIGSEGV, SIGBUS, SIGSYS}) sigdelset(&all, signal);  // of what it does itself
+    for (const int signal : {SIGSEGV, SIGBUS, SIGSYS})
+        sigdelset(&all, signal);  // these are for the thread's own faults
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-        std::thread([this] { run(); }).detach();  // it waits for the mutex, which is ours
+        std::thread([this] { run(); }).detach();  // it waits for the mutex, which this thread holds
         started_ = true;
     } catch (const std::system_error&) {
         cm_.reset();
@@ -107,13 +109,13 @@ void RdmaCmServer::wake() {
     eventfd_write(wake_fd_, 1);
 }
 
-// The thread wakes then, if not before. One that is woken too soon sets the timer again: nearly all deadlines go before
-// they come, and to let the timer be costs nothing.
+// Makes the thread wake up at this time at the latest. A thread that wakes too early sets the timer again. Nearly all
+// deadlines are cancelled before they expire, and leaving the timer unchanged costs nothing.
 void RdmaCmServer::wake_at(uint64_t deadline_ns) {
     if (deadline_ns >= timer_ns_) return;
     timer_ns_ = deadline_ns;
     const uint64_t now = now_ns();
-    const uint64_t wait = deadline_ns > now ? deadline_ns - now : 1;  // 0 would stop it
+    const uint64_t wait = deadline_ns > now ? deadline_ns - now : 1;  // 0 would stop the timer
     const itimerspec timer{
         .it_interval = {},
         .it_value = {.tv_sec = static_cast<time_t>(wait / kSecond), .tv_nsec = static_cast<long>(wait % kSecond)}};
@@ -135,16 +137,16 @@ void RdmaCmServer::run() {
     for (;;) {
         {
             const std::lock_guard guard(mutex_);
-            eventfd_t count;  // a timer is read as an eventfd is
+            eventfd_t count;  // a timer is read like an eventfd
             if (files[0].revents != 0) eventfd_read(wake_fd_, &count);
             if (files[1].revents != 0 && eventfd_read(timer_fd_, &count) == 0) timer_ns_ = UINT64_MAX;
             if (files[2].revents != 0) look_at_kernel();
-            // Armed first: what comes while we look at the others wakes us again.
+            // The queue is armed first, so that a MAD that arrives during the work below wakes the thread again.
             for (size_t i = 0; i < gsis_.size(); ++i)
                 if (files[i + 3].revents != 0) gsis_[i]->arm();
             work();
         }
-        ppoll(files.data(), files.size(), nullptr, nullptr);  // librspreload has a poll() of its own
+        ppoll(files.data(), files.size(), nullptr, nullptr);  // librspreload has its own poll()
         if (ends_with_.load() != 0) return disconnect_all();
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the connection manager says, as events of librdmacm.
+// Turns events of the connection manager into events of librdmacm.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,12 +13,13 @@ namespace rove::verbs::ucma {
 
 namespace {
 
-// The peer's depth is what we may be asked, and its resources what we may ask. A QP takes no more than its device has.
+// Limits the peer's value to the device's maximum. The peer's initiator depth becomes the own responder resources, and
+// its resources the own depth.
 uint8_t depth(uint8_t peers) {
     return std::min<uint8_t>(peers, transport::kMaxRdAtomic);
 }
 
-// `length`: the type's private_data_len.
+// Copies private data. The array is one byte longer than the type's private_data_len can tell.
 template <class Parameters>
 void fill_private_data(Parameters& parameters, std::span<const uint8_t> data) {
     const size_t bytes = std::min(data.size(), sizeof(parameters.private_data) - 1);
@@ -26,7 +27,7 @@ void fill_private_data(Parameters& parameters, std::span<const uint8_t> data) {
     parameters.private_data_len = static_cast<uint8_t>(bytes);
 }
 
-// What a REQ or REP says, as the program is told.
+// Fills in the values of a REQ or REP for the program.
 void fill_connection(rdma_ucm_event_resp& response, const Id& id, const auto& message, std::span<const uint8_t> data) {
     rdma_ucm_conn_param& parameters = response.param.conn;
     parameters.qp_num = message.qpn;
@@ -60,7 +61,7 @@ void RdmaCmServer::push(Id& id, Event event, EventType type, int status) {
     event.id = &id;
     rdma_ucm_event_resp& response = event.response;
     response.uid = event.multicast != nullptr ? event.multicast->uid : id.uid;
-    // Of a request that the program has not accepted nobody would know what this is about; its accept will fail.
+    // The program could not identify events of a request that it has not accepted. Its accept will fail.
     if (response.uid == 0) return;
     response.id = event.request != nullptr     ? event.request->handle
                   : event.multicast != nullptr ? event.multicast->handle
@@ -83,7 +84,7 @@ void RdmaCmServer::push_request(const cm::Event& event, Id& listener) {
     const wire::Flow& flow = event.path->flow;
     const auto& gids = gsis_[event.path->interface]->device().interface->gids();
     const auto own = std::find(gids.begin(), gids.end(), flow.src);
-    // The kernel may have taken the address from its interface since the request came.
+    // The kernel may have removed the address from its interface since the request arrived.
     if (own == gids.end() || flow.src == wire::Gid{}) return rejected_requests_.push_back(event.id);
     Id& id = make_id(listener.channel);
     id.is_known.store(false, std::memory_order_relaxed);
@@ -195,7 +196,7 @@ void RdmaCmServer::finish_calls() {
     if (!due_.empty()) wake_at(due_.begin()->first);
 }
 
-// --- what the two ends have agreed on
+// --- the mode that the two ends have negotiated
 
 void RdmaCmServer::remember_peer(Id& id, bool multipath) {
     device(id).agreed_peers.insert({id.remote_gid, id.remote->qpn, id.local_psn}, multipath);
@@ -205,8 +206,8 @@ void RdmaCmServer::forget_peer(Id& id) {
     if (id.local && id.remote) device(id).agreed_peers.erase({id.remote_gid, id.remote->qpn, id.local_psn});
 }
 
-// The peer has offered mp: what our QP speaks by now is what the reply says, whatever the program thinks. (A connection
-// of a device to itself is rc, and its two ends find that out by themselves.)
+// Returns the ECE for a REP after the peer has offered mp. It states the mode of the own QP, whatever the program
+// passed. A connection of a device to itself is rc, which both of its ends determine without this.
 cm::Ece RdmaCmServer::ece_of_reply(const Id& id, uint32_t qpn, const cm::Ece& given) {
     if (id.peer_ece.vendor_id != kVendorId || id.remote_gid == local_gid(id)) return given;
     cm::Ece ece = given;

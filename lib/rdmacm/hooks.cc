@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of libc by which rdma_cm's kernel interface is reached once a channel is open (files.cc). Only in the
-// library that is preloaded.
+// Hooks of the C library's functions through which programs use an open rdma_cm channel (files.cc opens it). They exist
+// only in the preloaded library.
 //
-// They see every descriptor of the program, so for all but channels they are one load and the real call. They stay what
-// they are: cancellation points, usable in a signal's handler, errno untouched.
+// They see every descriptor of the program, so for other descriptors than channels they cost one load and the real
+// call. They keep the properties of the originals: they are cancellation points, work in signal handlers, and leave
+// errno alone.
 #undef _FILE_OFFSET_BITS  // fcntl() and fcntl64() are two symbols
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -21,7 +22,8 @@ namespace {
 
 using namespace rove::verbs;
 
-// A signal's handler must not look them up, nor a child of vfork() whose parent has other threads.
+// The functions are looked up at start, because a signal handler must not do it, and neither must a child of vfork()
+// whose parent has other threads.
 __attribute__((constructor)) void look_up() {
     ROVE_NEXT(write);
     ROVE_NEXT(close);
@@ -33,7 +35,8 @@ __attribute__((constructor)) void look_up() {
     ROVE_NEXT(fcntl64);
 }
 
-// A child between vfork() and exec() closes descriptors of its own, and has its parent's memory.
+// A child between vfork() and exec() shares its parent's memory, but closes its own
+// descriptors. It does not count as owner.
 bool is_ours(int fd) {
     return ucma::is_channel(fd) && !provider().is_forked_child() && ucma::is_owner();
 }
@@ -43,15 +46,15 @@ int duplicated(int fd, int copy) {
     return copy;
 }
 
-// dup2() and dup3() close what had the number.
+// dup2() and dup3() close the descriptor that had the number.
 void give_up(int fd, int copy) {
     if (copy != fd && is_ours(copy) && rove::libc::fcntl(fd, F_GETFD, nullptr) >= 0) ucma::close_channel(copy);
 }
 
-// Whether what a forked child finds by a channel's number still is one: the child may have closed it, and whatever it
-// opened then has the number. Channels and their like have no type of file.
+// Returns true if a channel's number still is a channel in a forked child. The child may have closed it, and opened
+// another file with that number. Channels, like other anonymous descriptors, have no file type.
 bool is_still_channel(int fd) {
-    struct stat file;  // not by fstat(), which is a hook of ours (files.cc)
+    struct stat file;  // fstat() is hooked in files.cc
     return fstatat(fd, "", &file, AT_EMPTY_PATH) == 0 && (file.st_mode & S_IFMT) == 0;
 }
 
@@ -98,7 +101,7 @@ int dup3(int fd, int copy, int flags) {
     return duplicated(fd, ROVE_NEXT(dup3)(fd, copy, flags));
 }
 
-// Whatever an argument is, it is passed on as a pointer is.
+// The argument is passed on like a pointer, whatever its type.
 #define ROVE_FCNTL(name)                                                                           \
     int name(int fd, int command, ...) {                                                           \
         va_list rest;                                                                              \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that make ids, give them addresses, and say what they are.
+// Commands that create ids, give them addresses, and report their properties.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -13,12 +13,13 @@ namespace rove::verbs::ucma {
 
 namespace {
 
-constexpr uint32_t kNoDeviceIndex = UINT32_MAX;  // the kernel does not number our devices: librdmacm goes by the GUID
-constexpr uint8_t kTwoSubnets = 64;              // hop limit
-constexpr uint8_t kRate100Gbps = 16;             // IB_RATE_100_GBPS; a virtual port has no rate of its own
-constexpr uint8_t kExactly = 2;                  // IBTA 15.2.5.16: selectors of path records
+// The kernel does not number rove's devices, so librdmacm identifies them by the GUID.
+constexpr uint32_t kNoDeviceIndex = UINT32_MAX;
+constexpr uint8_t kTwoSubnets = 64;   // hop limit
+constexpr uint8_t kRate100Gbps = 16;  // IB_RATE_100_GBPS; a virtual port has no rate of its own
+constexpr uint8_t kExactly = 2;       // IBTA 15.2.5.16: selectors of path records
 constexpr sa_family_t kAfIb = 27;
-constexpr int kPortsTried = 64;  // that are free here and may not be free in the kernel
+constexpr int kPortsTried = 64;  // attempts with ports that are free here and may be taken in the kernel
 
 struct SockaddrIb {  // struct sockaddr_ib of <rdma/ib.h>
     uint16_t family;
@@ -28,7 +29,7 @@ struct SockaddrIb {  // struct sockaddr_ib of <rdma/ib.h>
     uint64_t service_id, service_mask, scope_id;
 };
 
-struct PathRecord {  // IBTA 15.2.5.16, in network order
+struct PathRecord {  // IBTA 15.2.5.16, in network byte order
     uint64_t service_id;
     uint8_t dgid[16], sgid[16];
     uint16_t dlid, slid;
@@ -49,7 +50,7 @@ Id* RdmaCmServer::find(const std::shared_ptr<Channel>& channel, uint32_t handle,
     return *error == 0 ? id : nullptr;
 }
 
-// The lowest free handle, as the kernel gives: librdmacm finds ids by it in a table of 65536.
+// Uses the lowest free handle, as the kernel does: librdmacm finds ids by it in a table of 65536 entries.
 Id& RdmaCmServer::make_id(std::shared_ptr<Channel> channel) {
     if (free_handles_.empty()) {
         free_handles_.insert(static_cast<uint32_t>(ids_.size()));
@@ -69,7 +70,7 @@ void RdmaCmServer::set_channel(Id& id, std::shared_ptr<Channel> channel) {
 }
 
 uint32_t RdmaCmServer::destroy(Id& id) {
-    // Requests that the program has not seen go with their listener.
+    // Requests that the program has not seen are destroyed with their listener.
     std::vector<Id*> requests;
     if (id.events_waiting.load(std::memory_order_acquire) != 0) {
         id.channel->events.drop([&](const Event& event) {
@@ -134,8 +135,8 @@ int RdmaCmServer::destroy_id(const std::shared_ptr<Channel>& channel, const Head
 int RdmaCmServer::bind(Id& id, const SocketAddress& address) {
     if (id.state != IdState::kIdle || !address.is_ip()) return EINVAL;
     std::optional<Local> local;
-    // Bound to a loopback address is bound to no device, as in the kernel: it listens on all. (libfabric looks for a
-    // device, and takes this address for one that others reach if there is one.)
+    // An id bound to a loopback address is bound to no device, as in the kernel, and listens on all of them. libfabric
+    // searches for a device, and would take one found here for a device that others reach at this address.
     if (!address.is_any() && !address.is_loopback()) {
         if (const int error = need_devices(); error != 0) return error;
         local = find_local(interfaces_, address);
@@ -149,10 +150,10 @@ int RdmaCmServer::bind(Id& id, const SocketAddress& address) {
     for (int tried = 0;; ++tried) {
         if (const int error = ports_.bind(id.port_space, binding, &id); error != 0) return error;
         if (!address.is_any() || !id.twin) break;
-        // Of a wildcard, both are what the kernel says of a port that another process has.
+        // For a wildcard the kernel returns either error if another process has the port.
         const int error = bind_twin(id, binding.address);
         const bool is_taken = error == EADDRINUSE || error == EADDRNOTAVAIL;
-        if (error != 0 && !is_taken) destroy_twin(id);  // no such addresses there
+        if (error != 0 && !is_taken) destroy_twin(id);  // the kernel has no such addresses
         if (!is_taken) break;
         ports_.release(id.port_space, binding.address.port(), &id);
         if (address.port() != 0 || tried == kPortsTried) return error;
@@ -172,7 +173,7 @@ int RdmaCmServer::bind_ip(const std::shared_ptr<Channel>& channel, const Header&
     return id == nullptr ? error : bind(*id, SocketAddress(&command.addr, sizeof(command.addr)));
 }
 
-// AF_IB is refused, as by kernels before 3.11: librdmacm asks once, and then names addresses of IP only.
+// AF_IB is refused, as by kernels before 3.11. librdmacm tries it once, and uses IP addresses afterwards.
 int RdmaCmServer::bind(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_bind>(in);
     int error;
@@ -192,7 +193,7 @@ int RdmaCmServer::resolve(Id& id, const SocketAddress& source, const SocketAddre
     }
     if (id.state != IdState::kBound || id.source.family != destination.family) return EINVAL;
     SocketAddress to = destination;
-    if (to.is_any()) {  // this host, as for the kernel
+    if (to.is_any()) {  // this host, as in the kernel
         const wire::Gid loopback = to.family == AF_INET
                                        ? wire::Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1}
                                        : wire::Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
@@ -358,13 +359,13 @@ int RdmaCmServer::set_option(const std::shared_ptr<Channel>& channel, const Head
     int error;
     Id* const id = find(channel, command.id, &error);
     if (id == nullptr) return error;
-    // Whose its address will be is not known yet.
+    // The option also goes to the kernel's id, because the id's device is not known yet.
     if (id->twin) {
         auto same = command;
         same.id = *id->twin;
         channel->kernel.run(header.cmd, same);
     }
-    // A path record of ibacm's (RDMA_OPTION_IB_PATH) is refused: librdmacm then asks for the route by RESOLVE_ROUTE.
+    // A path record from ibacm (RDMA_OPTION_IB_PATH) is refused; librdmacm then asks for the route with RESOLVE_ROUTE.
     if (command.level != RDMA_OPTION_ID) return ENOSYS;
     uint8_t byte = 0;
     int flag = 0;
@@ -400,8 +401,8 @@ int RdmaCmServer::migrate_id(const std::shared_ptr<Channel>& channel, const Head
     if (id == nullptr) return error;
     uint32_t kernels = 0;
     if (id->twin && (error = migrate_twin(*id, *channel, &kernels)) != 0) return error;
-    // Nothing is pushed meanwhile: that takes the mutex. What a thread is just taking from the old queue is counted
-    // before drop() returns.
+    // No event is pushed during this, because pushing needs the mutex. An event that a thread is just taking from the
+    // old queue is counted before drop() returns.
     std::vector<Event> events;
     if (before != channel) {
         before->events.drop([&](const Event& event) {
@@ -426,7 +427,7 @@ int RdmaCmServer::join(Id& id, const SocketAddress& group, uint64_t uid, uint32_
         id.state == IdState::kBound || id.state == IdState::kAddressResolved || id.state == IdState::kRouteResolved;
     if (!id.is_datagram() || !ready || !id.local) return EINVAL;
     const wire::Gid gid = group.gid();
-    // To a wildcard the kernel answers with a group of its choice, by the subnet manager. RoCE has none.
+    // For a wildcard the kernel lets the subnet manager choose a group. RoCE has no subnet manager.
     if (!group.is_ip() || !datapath::is_multicast(gid)) return EINVAL;
     auto multicast = std::make_unique<Multicast>();
     multicast->handle = next_multicast_++;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids whose device is the kernel's (ucma.h, design note 6).
+// Ids whose device belongs to the kernel (server.h, design note 6).
 #include "rdmacm/kernel.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ namespace rove::verbs::ucma {
 
 namespace {
 
-// Not by open(), which would give one of our own.
+// Opens the kernel's device without open(), whose hook would return one of rove's channels.
 int open_node() {
     return static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC | O_NONBLOCK));
 }
@@ -119,7 +119,7 @@ int RdmaCmServer::forward(const std::shared_ptr<Channel>& channel, const Header&
     if (const int error = channel->kernel.run(header.cmd, {body.data(), in.size()}, header.out); error != 0)
         return error;
     if (header.cmd != RDMA_USER_CM_CMD_JOIN_MCAST && header.cmd != RDMA_USER_CM_CMD_JOIN_IP_MCAST) return 0;
-    uint64_t response;  // the first of both
+    uint64_t response;  // the first member of both commands
     std::memcpy(&response, in.data(), sizeof(response));
     rdma_ucm_create_id_resp answer{};
     if (const int error = copy_in(&answer, response, sizeof(answer)); error != 0) return error;
@@ -127,7 +127,8 @@ int RdmaCmServer::forward(const std::shared_ptr<Channel>& channel, const Header&
     return copy_out(response, &answer, sizeof(answer));
 }
 
-// The thread's: says to channels that the kernel has an event for them. Whoever takes it asks to be told of the next.
+// Tells channels that the kernel has an event for them. The thread `rove-cm` calls it. A thread that fetches the event
+// calls watch() for the next one.
 void RdmaCmServer::look_at_kernel() {
     std::array<epoll_event, 16> ready;
     const int count = epoll_wait(kernel_fd_, ready.data(), ready.size(), 0);
@@ -143,7 +144,7 @@ void RdmaCmServer::look_at_kernel() {
 int RdmaCmServer::take_kernel_event(const std::shared_ptr<Channel>& channel, uint64_t response, size_t room) {
     rdma_ucm_event_resp event{};
     room = std::min(room, sizeof(event));
-    // An event that was taken cannot be put back.
+    // An event that was fetched cannot be put back, so the program's buffer is tested first.
     if (const int error = copy_out(response, &event, room); error != 0) {
         channel->events.push(Event{.belongs_to_kernel = true});
         return error;
@@ -166,7 +167,7 @@ int RdmaCmServer::take_kernel_event(const std::shared_ptr<Channel>& channel, uin
         } else if (twin != twins_.end()) {
             Id& id = *twin->second;
             event.id = id.handle;
-            // Another destination may be one of ours.
+            // Another destination may be reached by one of rove's devices.
             if (type == EventType::kAddressError && id.source.is_any()) id.belongs_to_kernel = false;
         }
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A channel of the kernel's rdma_cm, which has the hardware: /dev/infiniband/rdma_cm as librdmacm would open it.
+// A channel of the kernel's rdma_cm, which serves hardware devices. It is /dev/infiniband/rdma_cm, opened as librdmacm
+// would.
 #pragma once
 
 #include <rdma/rdma_user_cm.h>
@@ -13,8 +14,8 @@ namespace rove::verbs::ucma {
 
 class KernelCm {
   public:
-    // Readable in the epoll `watcher` once, whenever an event comes after watch(). Where the kernel has no rdma_cm, or
-    // not for us, there is none.
+    // Opens a channel. It becomes readable once in the epoll set `watcher` when an event arrives after watch(). There
+    // is no channel if the kernel has no rdma_cm, or does not permit its use.
     explicit KernelCm(int watcher);
     ~KernelCm();
     KernelCm(const KernelCm&) = delete;
@@ -24,8 +25,8 @@ class KernelCm {
     int fd() const { return fd_; }
     void watch() const;
 
-    // The command `number` with `body` behind its header; `room` bytes are where the body says that the answer goes.
-    // Does not wait. 0 or errno.
+    // Sends the command `number` with `body` after its header. `room` is the size in bytes of the response buffer that
+    // the body names. Does not wait. Returns 0 or an errno value.
     int run(uint32_t number, std::span<const uint8_t> body, size_t room) const;
     template <class Body>
     int run(uint32_t number, const Body& body) const {

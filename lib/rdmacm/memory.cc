@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See ucma_memory.h. The kernel copies, as from another process: it looks at each page first.
+// See memory.h. The kernel copies, as between processes, because it checks each page first.
 #include "rdmacm/memory.h"
 
 #include <sys/uio.h>
@@ -14,8 +14,8 @@ namespace rove::verbs::ucma {
 
 namespace {
 
-// The call may be forbidden (EPERM, ENOSYS of a sandbox). Then memory that can only be read is taken for memory that
-// can be written to, and ends the program.
+// Returns true if memcpy() has to do it, because a sandbox forbids the system call (EPERM, ENOSYS). Then memory that is
+// only readable is treated as writable, and a write to it ends the program.
 bool may_copy_ourselves(uint64_t at, size_t bytes) {
     return errno != EFAULT && libc::can_read(reinterpret_cast<const void*>(at), bytes);
 }

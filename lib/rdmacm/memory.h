@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that a command names by its address. It is the program's, and where there is none the kernel says EFAULT.
+// Access to the program's memory by the addresses in commands. Bad addresses give EFAULT, as in the kernel.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace rove::verbs::ucma {
 
-// The bytes that could be read: fewer than `bytes` if the memory ends before.
+// Copies from the program. Returns the number of bytes copied, which is less than `bytes` if the memory ends earlier.
 size_t copy_some_in(void* to, uint64_t from, size_t bytes);
-// 0 or EFAULT.
+// Copies all bytes. Returns 0 or EFAULT.
 int copy_in(void* to, uint64_t from, size_t bytes);
 int copy_out(uint64_t to, const void* from, size_t bytes);
 

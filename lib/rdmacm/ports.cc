@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See ucma_ports.h.
+// See ports.h.
 #include "rdmacm/ports.h"
 
 #include <algorithm>
@@ -9,7 +9,8 @@ namespace rove::verbs::ucma {
 
 namespace {
 
-// A wildcard of IPv6 stands for IPv4's addresses too, unless it is said not to.
+// Returns true if a wildcard covers another address. An IPv6 wildcard covers IPv4 addresses too, unless it is
+// IPv6-only.
 bool covers(const Ports::Binding& wildcard, const Ports::Binding& other) {
     if (!wildcard.address.is_any()) return false;
     return wildcard.address.family == other.address.family ||

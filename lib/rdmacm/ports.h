@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ports that rdma_cm's ids are bound to. Nobody else shares our addresses, so one space per port space and process
-// is all there is.
+// The ports to which rdma_cm's ids are bound. No other process shares the addresses of rove's devices, so each process
+// has its own ports in each port space.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,28 @@ namespace rove::verbs::ucma {
 
 class Ports {
   public:
-    // What Linux takes where a program names no port (net.ipv4.ip_local_port_range).
+    // The ports that Linux assigns if a program names no port (net.ipv4.ip_local_port_range).
     static constexpr uint16_t kFirstEphemeral = 32768, kLastEphemeral = 60999;
 
     explicit Ports(uint64_t seed) : random_(seed) {}
 
     struct Binding {
-        SocketAddress address;   // perhaps a wildcard, perhaps port 0
+        SocketAddress address;   // may be a wildcard, and may have port 0
         bool reuse = false;      // RDMA_OPTION_ID_REUSEADDR
         bool ipv6_only = false;  // RDMA_OPTION_ID_AFONLY
         bool listens = false;
     };
-    // Binds `owner`, which is bound to nothing; of port 0, to one that is free, which is then in `binding.address`.
-    // Returns 0, EADDRINUSE (an overlapping address has it, and not both may share) or EADDRNOTAVAIL (all ephemeral
-    // ports are taken).
+    // Binds `owner`, which must not be bound. Port 0 selects a free port, which is written to `binding.address`.
+    // Returns 0, EADDRINUSE (an overlapping address has the port, and they may not share it) or EADDRNOTAVAIL (no
+    // ephemeral port is free).
     int bind(uint16_t port_space, Binding& binding, const void* owner);
-    // `owner` is about to listen: it shares its port with nobody from now on. EADDRINUSE: somebody has it too.
+    // Marks `owner` as listening, so that it no longer shares its port. Returns 0, EADDRINUSE if another owner has the
+    // port too, or EINVAL if `owner` is not bound to it.
     int listen(uint16_t port_space, uint16_t port, const void* owner);
     void release(uint16_t port_space, uint16_t port, const void* owner);
 
   private:
-    using Key = std::pair<uint16_t, uint16_t>;  // port space, port
+    using Key = std::pair<uint16_t, uint16_t>;  // port space and port
     struct Bound {
         const void* owner;
         Binding binding;

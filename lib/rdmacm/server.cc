@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels, and which command is which. See ucma.h.
+// Channels, and the table of commands. See server.h.
 #include "rdmacm/server.h"
 
 #include <fcntl.h>
@@ -22,12 +22,12 @@ namespace rove::verbs::ucma {
 
 namespace {
 
-// Which descriptors are channels. A page of it is there when a bit in it was set.
+// A bit for each descriptor that is a channel. A page of it exists once a bit in it was set.
 constinit std::array<std::atomic<uint64_t>, kMaxFds / 64> channel_bits{};
 constinit std::atomic<bool> stopped{false};
-constinit std::atomic<pid_t> owner{0};  // 0: no channel was opened yet
+constinit std::atomic<pid_t> owner{0};  // 0 until a channel is opened
 
-// Relaxed: a program that uses a descriptor in another thread has told that thread of it.
+// Relaxed, because a program that passes a descriptor to another thread synchronises with it.
 void mark(int fd, bool channel) {
     const uint64_t bit = uint64_t{1} << (fd % 64);
     std::atomic<uint64_t>& word = channel_bits[static_cast<size_t>(fd / 64)];
@@ -37,13 +37,14 @@ void mark(int fd, bool channel) {
 constexpr size_t kLongestCommand = sizeof(rdma_ucm_accept);
 
 constexpr auto kStopsWithin =
-    std::chrono::milliseconds(100);  // an exit() in a signal's handler may find the mutex held
+    // An exit() in a signal handler may find the mutex held.
+    std::chrono::milliseconds(100);
 
 }  // namespace
 
-// The commands by number. One without a function is refused as by a kernel that does not have it: GET_OPTION never had
-// an implementation, and RESOLVE_IB_SERVICE (23) asks the subnet manager, which RoCE does not have. A librdmacm from
-// before ECE does not know the end of two.
+// The commands by number. One without a function is refused as by a kernel without it: GET_OPTION never had an
+// implementation, and RESOLVE_IB_SERVICE (23) asks the subnet manager, which RoCE does not have. A librdmacm from
+// before ECE does not send the end of two commands.
 const std::array<RdmaCmServer::Command, kWriteCmEvent + 1> RdmaCmServer::kCommands = {{
     {&RdmaCmServer::create_id, sizeof(rdma_ucm_create_id)},
     {&RdmaCmServer::destroy_id, sizeof(rdma_ucm_destroy_id)},
@@ -106,7 +107,7 @@ std::shared_ptr<Channel> RdmaCmServer::channel_of(int fd) {
 ssize_t RdmaCmServer::command(int fd, const void* data, size_t bytes) {
     struct {
         rdma_ucm_cmd_hdr header;
-        std::array<uint8_t, kLongestCommand> in;  // a newer librdmacm may know of more
+        std::array<uint8_t, kLongestCommand> in;  // a newer librdmacm may send longer commands
     } copy;
     const rdma_ucm_cmd_hdr& header = copy.header;
     const auto fail = [](int error) {
@@ -124,7 +125,8 @@ ssize_t RdmaCmServer::command(int fd, const void* data, size_t bytes) {
     if (header.in < wanted.bytes) return fail(EINVAL);
     const std::span<const uint8_t> in(copy.in.data(), std::min<size_t>(header.in, copy.in.size()));
     if (copied < sizeof(header) + in.size()) return fail(EFAULT);
-    // As in the kernel, whoever has begun a command keeps the channel; closing it does not end a wait for events.
+    // A thread that has begun a command keeps the channel alive, as in the kernel. Closing the channel does not end a
+    // wait for events.
     const std::shared_ptr<Channel> channel = channel_of(fd);
     if (channel == nullptr) {
         end_with_process(data, bytes);
@@ -164,7 +166,7 @@ void RdmaCmServer::close_channel(int fd) {
     }
     const std::lock_guard guard(mutex_);
     channel->is_closed = true;
-    // No event refers to an id any more when the ids go.
+    // The events are removed first, so that no event refers to a destroyed id.
     channel->events.drop([](const Event&) { return true; });
     while (!channel->ids.empty()) destroy(**channel->ids.begin());
     finish_calls();
@@ -182,9 +184,9 @@ void RdmaCmServer::duplicated(int fd, int copy) {
 
 int RdmaCmServer::get_event(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_get_event>(in);
-    // A librdmacm from before ECE has no room for that.
+    // A librdmacm from before ECE has no room for the end of the response.
     if (header.out < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
-    // Whoever is about to sleep leaves the datapath to others.
+    // A thread that is about to sleep hands the datapath over to other threads.
     datapath::Runtime* const runtime = runtime_.load(std::memory_order_acquire);
     if (runtime != nullptr && (fcntl(channel->events.fd(), F_GETFL) & O_NONBLOCK) == 0) runtime->hand_over();
     Event event;
@@ -211,7 +213,7 @@ int RdmaCmServer::get_event(const std::shared_ptr<Channel>& channel, const Heade
     } while (true);
     if (request != cm::Id::kNone) {
         const std::lock_guard guard(mutex_);
-        cm_->taken(request);  // there is room for another in the backlog
+        cm_->taken(request);  // the backlog has room for another request
     }
     return 0;
 }

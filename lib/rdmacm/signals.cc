@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that is ended by a signal. The kernel disconnects whoever dies; here the stack dies with the process, so
-// the thread `rove-cm` does that first, and then ends the process as the signal would have done.
+// Disconnects a process that a signal ends. The kernel disconnects a dying process from its peers. Here the stack dies
+// with the process, so the thread `rove-cm` disconnects first, and then ends the process as the signal would have done.
 //
-// Only signals by which people and service managers end programs, and only if the program leaves them to the system.
-// Nothing of the program runs on meanwhile: a thread that takes the signal stays in the handler until the process has
-// ended, and rove-cm sends the signal to the others. A thread that is inside of rove may hold what the farewell needs:
-// it goes on, and gets the signal again until it has left. What else a thread may hold, as malloc()'s lock, can keep
-// rove-cm from coming to an end, so the threads that wait end the process after a while. A second signal ends it at
-// once.
+// This applies only to signals with which people and service managers end programs, and only if the program leaves them
+// to the system. No code of the program runs after the signal: a thread that receives it stays in the handler until the
+// process ends, and rove-cm sends it to the other threads. A thread that is inside rove may hold a lock that
+// disconnecting needs, so it continues, and gets the signal again until it has left. Another lock that a thread holds,
+// such as malloc()'s, can block rove-cm. Therefore the waiting threads end the process after a while. A second signal
+// ends it at once.
 #include <link.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -31,10 +31,10 @@ namespace rove::verbs::ucma {
 namespace {
 
 constexpr int kSignals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-constexpr auto kLongest = std::chrono::milliseconds(500);  // a farewell
+constexpr auto kLongest = std::chrono::milliseconds(500);  // the limit for disconnecting
 
-std::atomic<int> ending{0};                // the signal that came first
-uintptr_t code_begin = 0, code_bytes = 0;  // of the library or program that this code is in
+std::atomic<int> ending{0};                // the first signal
+uintptr_t code_begin = 0, code_bytes = 0;  // the library or program that contains this code
 
 void find_own_code() {
     const auto look = [](dl_phdr_info* object, size_t, void*) {
@@ -51,7 +51,7 @@ void find_own_code() {
     dl_iterate_phdr(look, nullptr);
 }
 
-// Whether this signal's handler has interrupted code of rove's, or what that has called.
+// Returns true if this signal's handler has interrupted rove's code, or code that it has called.
 bool is_inside() {
     struct Walk {
         bool is_behind_handler = false, is_inside = false;
@@ -98,7 +98,7 @@ void on_signal(int signal, siginfo_t* info, void*) {
     errno = errno_before;
 }
 
-// Threads that have not blocked it come to stand still, or go on to where they leave rove.
+// Sends the signal to all other threads. Those that have not blocked it stop, or continue until they have left rove.
 void stop_other_threads(int signal) {
     for (const std::string& thread : names_in("/proc/self/task"))
         if (const auto id = static_cast<pid_t>(std::atoi(thread.c_str())); id != gettid())
@@ -125,7 +125,8 @@ void RdmaCmServer::terminate_by_signal(int signal) {
 }
 
 void RdmaCmServer::disconnect_all() {
-    constexpr auto kUntilRead = std::chrono::milliseconds(10);  // a peer's ring that ends with us
+    constexpr auto kUntilRead =
+        std::chrono::milliseconds(10);  // peers need it to read rings that disappear with this process
     const int signal = ends_with_.load();
     stop_other_threads(signal);
     stop();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of rdma_cm's kernel half (ucma.h): channels, ids, and what is known of them.
+// Internal state of rdma_cm's kernel half (server.h): channels and ids.
 #pragma once
 
 #include <netinet/in.h>
@@ -31,7 +31,7 @@ struct rte_tel_data;
 
 namespace rove::verbs::ucma {
 
-// enum rdma_cm_event_type of librdmacm, whose numbers are the kernel's.
+// librdmacm's enum rdma_cm_event_type, with the kernel's numbers.
 enum class EventType : uint32_t {
     kAddressResolved,
     kAddressError,
@@ -49,25 +49,25 @@ enum class EventType : uint32_t {
     kMulticastError,
     kAddressChange,
     kTimeWaitExit,
-    kUser = 18,  // of newer headers, as is what follows
+    kUser = 18,  // from here on in newer headers only
     kInternal,
 };
 
-// RDMA_USER_CM_CMD_WRITE_CM_EVENT and struct rdma_ucm_write_cm_event, of whose last member the argument counts.
+// RDMA_USER_CM_CMD_WRITE_CM_EVENT and struct rdma_ucm_write_cm_event. Only the argument of its last member is used.
 inline constexpr uint32_t kWriteCmEvent = 24;
 struct WriteCmEvent {
     uint32_t id, reserved, event, status;
     uint64_t argument;
 };
 
-inline constexpr uint32_t kUdpQkey = 0x01234567;  // RDMA_UDP_QKEY: of UD ids and multicast groups
+inline constexpr uint32_t kUdpQkey = 0x01234567;  // RDMA_UDP_QKEY, for UD ids and multicast groups
 
-// Exponents: how long a packet lives, and how long a QP waits for its ACK, there and back. Ours wait four times that
-// (IBTA 9.9.2.1.1 allows it): 4.3 s until the last of 8 tries has failed, as with Linux's 17 on a device that waits
-// once. Programs whose peer has no core for two seconds lost their connection with 14.
+// Exponents of the packet lifetime and of a QP's ACK timeout, which covers both directions. rove's QPs wait up to four
+// times the timeout, as IBTA 9.9.2.1.1 permits. The last of 8 tries then fails after 4.3 s, as with Linux's 17 on a
+// device that waits once. With 14, programs lost their connection if the peer had no core for two seconds.
 inline constexpr uint8_t kPacketLifetime = 14, kDefaultAckTimeout = kPacketLifetime + 1;
 
-// Of the handles of memberships, those that the kernel gave: it counts from 0 on, as we do.
+// Marks the handles of multicast memberships that the kernel assigned, because the kernel and rove both count from 0.
 inline constexpr uint32_t kKernelsMulticast = 1U << 31;
 
 struct Id;
@@ -75,14 +75,14 @@ struct Id;
 struct Multicast {
     uint32_t handle = 0;
     uint64_t uid = 0;
-    uint32_t events_reported = 0;  // under the lock of its id's channel's queue
+    uint32_t events_reported = 0;  // under the lock of the event queue of its id's channel
 };
 
 struct Event {
-    bool belongs_to_kernel = false;  // nothing but this: the kernel's rdma_cm has one to be asked for
-    Id* id = nullptr;                // whom librdmacm acknowledges it to
-    Multicast* multicast = nullptr;  // ... and to this one, if it is of a group
-    Id* request = nullptr;           // of CONNECT_REQUEST: the new id
+    bool belongs_to_kernel = false;  // the kernel's rdma_cm has an event to fetch; the other members are unused
+    Id* id = nullptr;                // the id for which librdmacm acknowledges the event
+    Multicast* multicast = nullptr;  // the group for which it does so, or null
+    Id* request = nullptr;           // the new id of a CONNECT_REQUEST
     rdma_ucm_event_resp response{};
 };
 
@@ -91,10 +91,10 @@ struct Channel {
 
     EventQueue<Event> events;
     const KernelCm kernel;
-    // Under RdmaCmServer's mutex.
-    std::unordered_set<Id*> ids;  // whose events come here
-    bool is_closed = false;       // a command that had begun before comes too late
-    uint32_t descriptors = 1;     // that are it; under the mutex of the channels
+    // The next two members are under RdmaCmServer's mutex.
+    std::unordered_set<Id*> ids;  // the ids whose events this channel gets
+    bool is_closed = false;       // refuses commands that began before the channel was closed
+    uint32_t descriptors = 1;     // descriptors of the channel; under the channels' mutex
 };
 
 // The states of Linux's rdma_cm.
@@ -112,63 +112,64 @@ enum class IdState : uint8_t {
 struct Id {
     uint32_t handle = 0;
     std::shared_ptr<Channel> channel;
-    uint64_t uid = 0;  // librdmacm's; 0: of a request that was not accepted yet, whose events nobody gets
+    uint64_t uid = 0;  // librdmacm's; 0 for a request that is not accepted yet, which gets no events
     uint16_t port_space = 0;
     ibv_qp_type qp_type = IBV_QPT_RC;
     IdState state = IdState::kIdle;
-    uint32_t events_reported = 0;  // under the lock of the channel's queue
-    // In the queue. Taking one out ends, with release order, what its thread does with the id.
+    uint32_t events_reported = 0;  // under the lock of the channel's event queue
+    // Events in the queue. A thread that takes one decrements this with release order, after its last access to the id.
     std::atomic<uint32_t> events_waiting{0};
-    // A request's is false until its event has told of it: who guesses its handle has no such id.
+    // False for a request until its event has been delivered, so that a program cannot use its handle before.
     std::atomic<bool> is_known{true};
 
-    std::optional<uint32_t> twin;    // the kernel's handle of it, where the kernel has an rdma_cm
-    bool belongs_to_kernel = false;  // that one alone counts: its address is no device of ours'
+    std::optional<uint32_t> twin;    // the handle of the kernel's id, if the kernel has an rdma_cm
+    bool belongs_to_kernel = false;  // only the kernel's id counts, because the address is not on a rove device
 
     SocketAddress source, destination;
     bool reuse_address = false, ipv6_only = false;
-    bool has_port = false;      // `source`'s port is in Ports
+    bool has_port = false;      // the port of `source` is in Ports
     uint8_t traffic_class = 0;  // RDMA_OPTION_ID_TOS
     std::optional<uint8_t> ack_timeout;
-    std::optional<Local> local;  // nothing: no device yet
+    std::optional<Local> local;  // empty until the id has a device
     wire::Gid remote_gid{};
-    uint64_t resolves_until_ns = 0;  // in kResolving
-    bool was_unbound = false;        // before RESOLVE_ADDR, to no address: and again if that fails
+    uint64_t resolves_until_ns = 0;  // in state kResolving
+    bool was_unbound = false;        // bound to no address before RESOLVE_ADDR; restored if that fails
 
     cm::Id connection = cm::Id::kNone;
-    uint32_t local_psn = 0;  // of our REQ or REP: where the peer begins to send
-    // What INIT_QP_ATTR says; known when a REQ or REP has come.
+    uint32_t local_psn = 0;  // from the own REQ or REP: the peer's first PSN
+    // The peer's values for INIT_QP_ATTR, set when a REQ or REP has arrived.
     struct Remote {
         uint32_t qpn = 0, psn = 0;
-        uint8_t path_mtu = 0;  // code
+        uint8_t path_mtu = 0;  // an MTU code
         uint8_t retry_count = 0, rnr_retry_count = 0;
         uint8_t ack_timeout = 0;
         uint8_t traffic_class = 0;
         uint32_t flow_label = 0;
     };
     std::optional<Remote> remote;
-    uint8_t responder_resources = 0, initiator_depth = 0;  // ours
-    uint8_t retry_count = 7, rnr_retry_count = 7;          // of our own REQ
-    uint32_t qpn = 0;                                      // ours, after CONNECT or ACCEPT
-    cm::Ece peer_ece;                                      // of a REQ that came
-    bool offered_multipath = false;                        // by our REQ
+    uint8_t responder_resources = 0, initiator_depth = 0;  // the own values
+    uint8_t retry_count = 7, rnr_retry_count = 7;          // from the own REQ
+    uint32_t qpn = 0;                                      // the own QP, after CONNECT or ACCEPT
+    cm::Ece peer_ece;                                      // from a received REQ
+    bool offered_multipath = false;                        // in the own REQ
     std::vector<std::unique_ptr<Multicast>> multicasts;
 
     bool is_datagram() const { return qp_type == IBV_QPT_UD; }
 };
 
-// A neighbour that has not answered yet. Ten thousand ids may wait for it, for which it is asked once.
+// A neighbour that has not answered yet. Ten thousand ids may wait for it, and it is solicited once for all of them.
 struct Resolution {
-    uint64_t due_ns = 0;                          // when something is to be done: as in RdmaCmServer::due_
-    uint64_t look_ns = 0;                         // when the table is looked at next
-    uint64_t wait_ns = 0;                         // ... and how long after that
-    uint64_t ask_ns = 0;                          // when the neighbour is asked again
-    std::set<std::pair<uint64_t, uint32_t>> ids;  // by the time at which they give up; handles
+    uint64_t due_ns = 0;                          // the next action, as in RdmaCmServer::due_
+    uint64_t look_ns = 0;                         // the next lookup in the neighbour table
+    uint64_t wait_ns = 0;                         // the wait from there to the lookup after it
+    uint64_t ask_ns = 0;                          // the next solicitation
+    std::set<std::pair<uint64_t, uint32_t>> ids;  // give-up time and handle of each id
 };
 
 class RdmaCmServer final : private cm::Sink {
   public:
-    static RdmaCmServer& instance();  // never destroyed: programs end while their threads wait for events
+    // Returns the server. It is never destroyed, because programs end while their threads wait for events.
+    static RdmaCmServer& instance();
 
     int open_channel(int flags);
     ssize_t command(int fd, const void* data, size_t bytes);
@@ -178,7 +179,7 @@ class RdmaCmServer final : private cm::Sink {
     void stop();
     void terminate_by_signal(int signal);
 
-    // All of it, for a fork.
+    // Locks everything for a fork.
     void lock() {
         mutex_.lock();
         channels_mutex_.lock();
@@ -191,11 +192,12 @@ class RdmaCmServer final : private cm::Sink {
   private:
     using In = std::span<const uint8_t>;
     using Header = rdma_ucm_cmd_hdr;
-    using Neighbour = std::pair<size_t, wire::Gid>;  // of a device
+    using Neighbour = std::pair<size_t, wire::Gid>;  // device and next hop
     struct Command {
         int (RdmaCmServer::*run)(const std::shared_ptr<Channel>& channel, const Header& header, In in) = nullptr;
-        size_t bytes = 0;  // behind the header, at least
-        // Where among them stands the handle of the id, of those that the kernel's twin of it takes in its place.
+        size_t bytes = 0;  // minimum length after the header
+        // The offset of the id's handle after the header, for commands that can be forwarded with the handle of the
+        // kernel's id.
         std::optional<size_t> id_at;
     };
 
@@ -203,7 +205,7 @@ class RdmaCmServer final : private cm::Sink {
 
     RdmaCmServer();
 
-    // Commands: 0 or errno. With the mutex held, but get_event().
+    // Commands return 0 or an errno value. All but get_event() are called with the mutex held.
     int create_id(const std::shared_ptr<Channel>& channel, const Header& header, In in);
     int destroy_id(const std::shared_ptr<Channel>& channel, const Header& header, In in);
     int bind_ip(const std::shared_ptr<Channel>& channel, const Header& header, In in);
@@ -228,21 +230,24 @@ class RdmaCmServer final : private cm::Sink {
     int migrate_id(const std::shared_ptr<Channel>& channel, const Header& header, In in);
     int get_event(const std::shared_ptr<Channel>& channel, const Header& header, In in);
 
-    // Ids: ucma_ids.cc.
-    // Null and ENOENT (no such id) or EINVAL (one of another channel).
+    // Ids (ids.cc).
+    //
+    // Returns the id, or null with *error = ENOENT (no such id) or EINVAL (an id of another channel).
     Id* find(const std::shared_ptr<Channel>& channel, uint32_t handle, int* error);
     Id& make_id(std::shared_ptr<Channel> channel);
-    // Takes its events out of the queue and ends what it is part of. Returns the events that were reported of it.
+    // Removes an id with its events and connection. Returns the number of events reported for it.
     uint32_t destroy(Id& id);
     std::shared_ptr<Channel> channel_of(int fd);
     int bind(Id& id, const SocketAddress& address);
     int resolve(Id& id, const SocketAddress& source, const SocketAddress& destination, uint32_t timeout_ms);
     int join(Id& id, const SocketAddress& group, uint64_t uid, uint32_t* handle);
-    uint32_t leave(uint32_t handle);  // of a group that there is; returns the events that were reported of it
+    // Leaves a group that must exist. Returns the number of events reported for it.
+    uint32_t leave(uint32_t handle);
 
-    // Hardware beside ours: ucma_kernel.cc. 0 or errno.
+    // Ids of hardware devices (kernel.cc). Functions return 0 or an errno value unless noted.
     void make_twin(Id& id);
-    uint32_t destroy_twin(Id& id);  // returns the events that the kernel reported of it
+    // Returns the number of events that the kernel reported for the id.
+    uint32_t destroy_twin(Id& id);
     int bind_twin(Id& id, const SocketAddress& address);
     int resolve_twin(Id& id, const SocketAddress& destination, uint32_t timeout_ms);
     int listen_twin(Id& id, uint32_t backlog);
@@ -252,8 +257,10 @@ class RdmaCmServer final : private cm::Sink {
     int take_kernel_event(const std::shared_ptr<Channel>& channel, uint64_t response, size_t room);
     void look_at_kernel();
 
-    // Devices: ucma_device.cc.
-    // Starts the datapath, the GSIs and the thread. 0 or ENODEV.
+    // Devices (device.cc).
+    //
+    // Starts the datapath, the GSIs and the thread `rove-cm` unless they run. Returns 0, or an errno value such as
+    // ENODEV.
     int need_devices();
     Device& device(const Id& id) const;
     const wire::Gid& local_gid(const Id& id) const;
@@ -269,25 +276,25 @@ class RdmaCmServer final : private cm::Sink {
     void stop_resolution(const Id& id);
     void look_at_resolutions();
 
-    // Signals: ucma_signals.cc.
+    // Signals (signals.cc).
     void watch_signals();
     void disconnect_all();
 
-    // Telemetry: ucma_telemetry.cc.
-    void start_telemetry();  // with the connection manager there
+    // Telemetry (telemetry.cc).
+    void start_telemetry();  // the connection manager must exist
     void report(rte_tel_data* data);
 
-    // Events: ucma_events.cc.
+    // Events (events.cc).
     void push(Id& id, EventType type, int status);
     void push(Id& id, Event event, EventType type, int status);
     void push_request(const cm::Event& event, Id& listener);
     void send(const cm::Path& path, const cm::Mad& mad) override;
     void deliver(const cm::Event& event) override;
     cm::Path path_of(const Id& id) const;
-    // What a REQ or REP says of our end.
+    // Returns the own end for a REQ or REP.
     cm::Endpoint endpoint_of(const Id& id, const rdma_ucm_conn_param& given, const cm::Ece& ece) const;
     ib_uverbs_ah_attr address_of(const Id& id, const wire::Gid& destination) const;
-    // After each call of the connection manager: what deliver() could not do, and the thread's deadline.
+    // Does what deliver() could not, and sets the thread's timer. Called after each call of the connection manager.
     void finish_calls();
     void set_channel(Id& id, std::shared_ptr<Channel> channel);
     void set_qpn(Id& id, uint32_t qpn);
@@ -295,34 +302,34 @@ class RdmaCmServer final : private cm::Sink {
     void remember_peer(Id& id, bool multipath);
     cm::Ece ece_of_reply(const Id& id, uint32_t qpn, const cm::Ece& given);
 
-    std::mutex channels_mutex_;                         // guards what follows; may be taken with the other held
-    std::map<int, std::shared_ptr<Channel>> channels_;  // by descriptor
+    std::mutex channels_mutex_;                         // guards the channels; may be locked while mutex_ is held
+    std::map<int, std::shared_ptr<Channel>> channels_;  // the key is the descriptor
 
-    std::mutex mutex_;                      // guards all that follows, unless it says otherwise
-    std::vector<std::unique_ptr<Id>> ids_;  // by handle
+    std::mutex mutex_;                      // guards the members below unless they say otherwise
+    std::vector<std::unique_ptr<Id>> ids_;  // the position is the handle
     std::set<uint32_t> free_handles_;
-    std::unordered_map<uint64_t, Id*> connections_;  // by cm::Id
-    std::unordered_map<uint32_t, Id*> by_qpn_;       // the last that was connected with that QP
+    std::unordered_map<uint64_t, Id*> connections_;  // the key is the cm::Id
+    std::unordered_map<uint32_t, Id*> by_qpn_;       // the id that was last connected with each QP
     std::unordered_map<uint32_t, std::pair<Id*, Multicast*>> multicasts_;
-    std::unordered_map<uint32_t, Id*> twins_;  // by the kernel's handle
+    std::unordered_map<uint32_t, Id*> twins_;  // the key is the kernel's handle
     uint32_t next_multicast_ = 0;
     Ports ports_;
     std::map<Neighbour, Resolution> resolutions_;
-    std::set<std::pair<uint64_t, Neighbour>> due_;  // of all of them
-    std::vector<cm::Id> rejected_requests_;         // requests that deliver() had no use for
+    std::set<std::pair<uint64_t, Neighbour>> due_;  // the due times of all resolutions
+    std::vector<cm::Id> rejected_requests_;         // requests that deliver() did not accept
 
     bool started_ = false;
-    std::atomic<datapath::Runtime*> runtime_{nullptr};  // changed with the mutex held, once
+    std::atomic<datapath::Runtime*> runtime_{nullptr};  // set once, with the mutex held
     std::vector<Interface> interfaces_;
-    std::vector<std::unique_ptr<Gsi>> gsis_;  // as interfaces_
+    std::vector<std::unique_ptr<Gsi>> gsis_;  // in the order of interfaces_
     std::optional<cm::Cm> cm_;
-    int wake_fd_ = -1, timer_fd_ = -1;  // what the thread waits for beside MADs
-    int kernel_fd_ = -1;                // ... and beside these: an epoll of all channels' KernelCm
-    uint64_t timer_ns_ = UINT64_MAX;    // when the timer runs out
-    std::atomic<int> ends_with_{0};     // the signal that ends the process; 0: none
+    int wake_fd_ = -1, timer_fd_ = -1;  // wake the thread apart from MADs
+    int kernel_fd_ = -1;                // wakes it too: an epoll set of all channels' KernelCm
+    uint64_t timer_ns_ = UINT64_MAX;    // the time at which the timer expires
+    std::atomic<int> ends_with_{0};     // the signal that ends the process, or 0
 
-    SpinLock established_lock_;          // guards what follows
-    std::vector<uint32_t> established_;  // QPNs of COMM_EST
+    SpinLock established_lock_;          // guards established_
+    std::vector<uint32_t> established_;  // QPNs with a COMM_EST event
 };
 
 }  // namespace rove::verbs::ucma

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the connection manager counts, through DPDK's telemetry: /rove/cm.
+// The counters of the connection manager in DPDK's telemetry: /rove/cm.
 #include "base/telemetry_data.h"
 #include "rdmacm/state.h"
 

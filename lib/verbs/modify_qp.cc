@@ -85,9 +85,9 @@ void apply(transport::QueuePair& t, const ibv_qp_attr& kept, int mask) {
 }
 
 void enter_reset(Qp& qp) {
-    // The QP's completions are removed from its CQs, so no thread may poll them during this. Locks of CQs come before
-    // those of workers, because resizing a CQ waits for workers. Two CQs are locked in the order of their addresses,
-    // whatever their roles. XRC QPs lack one CQ or both.
+    // The QP's completions are removed from its CQs, so no thread may poll them meanwhile. CQs are locked before
+    // workers, because resizing a CQ waits for workers. Two CQs are locked in the order of their addresses, whatever
+    // their roles. XRC QPs lack one CQ or both.
     const auto cq_of = [](ibv_cq* cq) { return cq != nullptr ? &from(cq) : nullptr; };
     Cq* const cqs[] = {cq_of(qp.qp_base.send_cq), cq_of(qp.qp_base.recv_cq)};
     Cq* const first = std::min(cqs[0], cqs[1], std::less<>());

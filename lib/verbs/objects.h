@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verbs objects. Each one is rdma-core's struct followed by rove's data, so that the inline functions of
-// <infiniband/verbs.h>, and programs that read the public members, find what they expect.
+// <infiniband/verbs.h>, and programs that read the public members, work unchanged.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A port's rate in the encoding of verbs and sysfs: the number of lanes and the speed of each (IBTA 14.2.5.6). Rates
-// are rounded up to the next of Linux' steps for Ethernet.
+// are rounded up to the next of Linux's steps for Ethernet.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ class SendRules {
     uint32_t max_bytes_ = 0;
     uint32_t max_sge_ = 0;
     uint32_t max_inline_ = 0;
-    uint32_t type_opcodes_ = 0;  // as opcodes_, with every opcode of the QP's type
+    uint32_t type_opcodes_ = 0;  // bits for every opcode of the QP's type
     bool is_addressed_ = false;
     bool names_srq_ = false;
 };

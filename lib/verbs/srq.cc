@@ -86,7 +86,7 @@ int modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
             if (const int error = queue.ring.resize(max_wr); error != 0) return error;
             srq.max_wr = max_wr;
         }
-        // As when a receive is consumed: the event is raised once when fewer receives than the limit are left.
+        // The event is raised once when fewer receives than the limit are left.
         is_low = arms && queue.ring.produced() - queue.ring.consumed() < attr->srq_limit;
         if (arms) queue.limit.store(is_low ? 0 : attr->srq_limit);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See sysfs.h. The files and their formats are those of Linux' Documentation/ABI/stable/sysfs-class-infiniband.
+// See sysfs.h. The files and their formats follow Linux's Documentation/ABI/stable/sysfs-class-infiniband.
 #include "verbs/sysfs.h"
 
 #include <endian.h>

@@ -30,8 +30,8 @@ class Sysfs {
         return path.starts_with("..") || path.find("infiniband") != path.npos || path.ends_with("rdma_cm");
     }
 
-    // Returns the private file for `path`, which may list hardware devices as well, or "" if the path is to be used as
-    // it is. A relative path starts in `folder`, a descriptor or AT_FDCWD. Any thread may call it.
+    // Returns the private file for `path`, which may list hardware devices as well, or "" if the path itself is used. A
+    // relative path starts in `folder`, a descriptor or AT_FDCWD. Any thread may call it.
     std::string instead(Provider& (*provider)(), int folder, std::string_view path);
     // Returns true if `path` is the device that librdmacm opens to reach the kernel.
     static bool is_rdma_cm(int folder, std::string_view path);

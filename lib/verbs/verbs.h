@@ -28,7 +28,7 @@ inline constexpr uint32_t kMaxMessageBytes =
 inline constexpr uint32_t kVendorId = 0x726F76;
 inline constexpr uint32_t kEceMultipath = 1;  // option of ibv_query_ece() and ibv_set_ece(): the QP may speak mp
 inline constexpr uint32_t kClockKilohertz = 1'000'000;  // the unit of raw clock values and completion timestamps: 1 ns
-inline constexpr uint32_t kQkeyOfQp = 1u << 31;         // IBTA 10.2.5: a Q_Key with this bit stands for the QP's own
+inline constexpr uint32_t kQkeyOfQp = 1u << 31;         // IBTA 10.2.5: a Q_Key with this bit means the QP's own
 
 // device.cc
 ibv_context* open_device(ibv_device* device);

@@ -33,7 +33,7 @@ class WallClock {
   private:
     SpinLock lock_;
     bool measured_ = false;
-    uint64_t measured_ns_ = 0;    // by the runtime's clock
+    uint64_t measured_ns_ = 0;    // on the runtime's clock
     uint64_t difference_ns_ = 0;  // modulo 2^64
 };
 
