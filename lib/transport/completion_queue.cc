@@ -10,8 +10,8 @@ namespace rove::transport {
 
 namespace {
 
-// More than asked, as RoCE NICs give: perftest asks for as many as it has sends, and polls one only after it has posted
-// the next.
+// More than asked for, as RoCE NICs give. perftest asks for as many entries as it has sends, and polls one only after
+// it has posted the next.
 uint32_t size_for(uint32_t entries) {
     return std::bit_ceil(entries + 1);
 }
@@ -34,8 +34,9 @@ bool CompletionQueue::init(uint32_t entries, CompletionQueueUse use) {
     return ring.entries() != nullptr;
 }
 
-// Until the grace period has ended, workers push to both rings, each completion to one of them. Nobody polls meanwhile,
-// and no more are in use than before, so that each has a place in either. Only then may there be more.
+// Until the grace period has ended, workers push to both rings, each completion to one of them. No thread polls
+// meanwhile, and no more entries are in use than before, so that each has a place in either ring. Only afterwards may
+// there be more.
 int CompletionQueue::resize(GracePeriod& grace, uint32_t entries) {
     const uint32_t head = head_.load(std::memory_order_relaxed);
     const uint32_t size = size_for(entries);
@@ -80,7 +81,7 @@ int CompletionQueue::poll(ibv_wc* out, int count, uint64_t* times_ns) {
     return taken;
 }
 
-// Workers may add completions of other QPs meanwhile: an entry that is still being written is none of this one's.
+// Workers may add completions of other QPs meanwhile. An entry that is still being written cannot belong to this one.
 void CompletionQueue::forget(uint32_t qpn) {
     const uint32_t head = head_.load(std::memory_order_relaxed), tail = tail_.load(std::memory_order_acquire);
     const Ring ring = ring_.load(std::memory_order_relaxed);

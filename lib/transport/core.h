@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What requester, responder and datagram logic share within one engine: its tables, its lists, completions and errors.
+// The state that requester, responder and datagram logic of one engine share: tables, lists, completions and errors.
 // Units: nanoseconds, bytes.
 #pragma once
 
@@ -23,50 +23,51 @@
 
 namespace rove::transport {
 
-// How an RC QP speaks: over one path as IBTA says, or over many, as only rove does.
-enum class Mode : uint8_t { kRc, kMp, kAuto };  // auto: mp if the peer does too
+// The protocol of an RC QP: one path as in IBTA, or many paths, between rove hosts only.
+enum class Mode : uint8_t { kRc, kMp, kAuto };  // auto: mp if the peer supports it
 
-// mp: keeps WRITEs in order in memory when packets overtake each other. EU-7 compares the three.
+// mp: the way to keep WRITEs in order in memory when packets overtake each other. EU-7 compares the three.
 enum class Ordering : uint8_t {
-    kReceiverHold,  // what is early waits at the receiver
-    kSenderDelay,   // the last packet of a WRITE waits at the sender until all before it have arrived; Eunomia A.1
-    kOptimistic,    // nothing but ROVE_SEND_SYNC; MP-RDMA 3.4
+    kReceiverHold,  // early packets wait at the receiver
+    // The last packet of a WRITE waits at the sender until all packets before it have arrived; Eunomia A.1.
+    kSenderDelay,
+    kOptimistic,  // only ROVE_SEND_SYNC orders; MP-RDMA 3.4
 };
 
-// mp: the port from which an acknowledgement leaves, and so its way through the network.
+// mp: the source port of acknowledgements, which decides their path through the network.
 enum class AckPath : uint8_t {
-    // That of the first data packet that it acknowledges. Where switches hash source and destination symmetrically it
-    // goes back the way that the data came, which works; with other hashes it goes another way, that of no other
-    // packet.
+    // The port of the first data packet that it acknowledges. Where switches hash source and destination symmetrically,
+    // it returns by the path of the data, which works. With other hashes it takes another path, which no other packet
+    // uses.
     kAsData,
-    kRandom,  // drawn for each
-    kOne,     // the connection's own
+    kRandom,  // random for each
+    kOne,     // the connection's own port
 };
 
 struct Config {
     Mode mode = Mode::kAuto;
-    // a QP's packets on their way; more overruns a port's rings, less starves it
+    // The limit of a QP's packets in flight. More overrun a port's rings, fewer starve it.
     uint32_t window_packets = 256;
-    uint32_t ack_interval_packets = 32;  // AckReq at least this often, so that the window moves
+    uint32_t ack_interval_packets = 32;  // AckReq is set at least this often, so that the window moves
     uint32_t quantum_packets = 32;       // a QP's turn among the active ones
-    // Floor of the verbs' timeout, as NICs have one: a shared-mode peer may be off its core, and a virtual machine off
-    // its host's, for 10 ms. What is lost is sent again long before.
+    // The floor of the verbs' timeout, as NICs have one: a peer in shared mode may be off its core, and a virtual
+    // machine off its host's, for 10 ms. Lost packets are retransmitted long before.
     uint64_t min_timeout_ns = 16'000'000;
-    uint64_t min_probe_ns = 1'000'000;  // tail loss probe: not before
+    uint64_t min_probe_ns = 1'000'000;  // earliest tail loss probe
     DcqcnConfig dcqcn;
-    // Of mp:
+    // These belong to mp.
     PathsConfig paths;
     ReorderConfig reorder;
     Ordering ordering = Ordering::kReceiverHold;
     bool batch_acks = true;  // BX-3
     AckPath ack_path = AckPath::kAsData;
-    uint64_t seed = 1;  // of the random paths
+    uint64_t seed = 1;  // seed of the random paths
 };
 
-// A neighbour is suspected of having moved after so many probes without an answer, of which each waits twice as long as
-// the one before: with the first of them after 1 ms, a peer that was off its core for a few milliseconds is not.
+// The number of probes without an answer after which a neighbour may have moved. Each waits twice as long as the one
+// before; the first comes after 1 ms, so a peer that was off its core for a few milliseconds is not suspected.
 inline constexpr uint8_t kSuspectProbes = 3;
-inline constexpr uint32_t kHeaderBytes = 74;  // what a packet adds to its payload on the wire: Ethernet to RETH, ICRC
+inline constexpr uint32_t kHeaderBytes = 74;  // overhead of a packet on the wire: Ethernet to RETH, ICRC
 
 // A source for Core::scatter: bytes that need no verification.
 struct BytesReader {
@@ -77,7 +78,7 @@ struct BytesReader {
     }
 };
 
-// What a BIND_MW asks for.
+// Returns the parameters of a BIND_MW.
 inline MemoryTable::Bind bind_request(const SendWqe& wqe) {
     return {.window = wqe.window,
             .rkey = wqe.immediate,
@@ -87,19 +88,20 @@ inline MemoryTable::Bind bind_request(const SendWqe& wqe) {
             .access = wqe.bind_access};
 }
 
-// What became of a frame that may be what most packets of large messages are: the next one, from the middle of the
-// message in progress. Where its payload belongs is known without trusting a byte of it, and no program may look there
-// yet, so it is verified while it is copied to its place. Unless it was taken, nothing but that memory has changed.
+// The result of the in-place receive path for a frame: the next packet from the middle of the message in progress,
+// which most packets of large messages are. The destination of its payload is known without trusting a byte of it, and
+// no program may read there yet, so the ICRC is verified while the payload is copied. Unless it was placed, only that
+// memory has changed.
 enum class DirectPlacement : uint8_t { kNotEligible, kBadIcrc, kPlaced };
 
-// Whose packets follow each other: requests, or the data of a READ.
+// The packets of a burst: requests, or READ data.
 enum class BurstKind : uint8_t { kNone, kRequests, kAnswers };
 
 // QPs that have something to send, in turn.
 struct ActiveList {
     QueuePair* head = nullptr;
     QueuePair* tail = nullptr;
-    uint32_t rest = 0;  // packets left of the head's turn that was cut short; 0: a whole one
+    uint32_t rest = 0;  // packets left of the head's interrupted turn; 0: a whole turn
 
     void push(QueuePair& qp) {
         qp.next_active = nullptr;
@@ -128,30 +130,30 @@ struct Core {
     MemoryTable& memory;
     TimeWaitTable& time_wait;
     S& sink;
-    uint16_t worker = 0;  // whose QPs these are, as in QueuePair::worker
+    uint16_t worker = 0;  // the owner of these QPs, as in QueuePair::worker
     Counters counters{};
     DeadlineHeap deadlines{};
     std::unique_ptr<MultipathShared> multipath{};  // made with the first QP in mp mode
-    ActiveList active[3]{};                        // by QueuePair::priority
-    uint32_t class_deficit[3]{};  // packets of higher classes that left while the class had something to send
+    ActiveList active[3]{};                        // indexed by QueuePair::priority
+    uint32_t class_deficit[3]{};  // packets of higher classes sent while the class had something to send
     uint64_t now_ns = 0;
-    uint64_t stall_offset_ns = 0;  // how far that is behind a clock that does not stand still
-    uint64_t missed_ns = 0;        // of it, what a peer's silence contains (RetryTimer)
-    bool refused = false;          // ready() was false since this was last cleared
+    uint64_t stall_offset_ns = 0;  // the lag of `now_ns` behind a clock that never stops
+    uint64_t missed_ns = 0;        // the part of it that counts as silence of a peer (RetryTimer)
+    bool refused = false;          // ready() returned false since this was last cleared
     bool overrun = false;          // a completion was lost, and the QPs of its CQ are still to enter ERR
-    // What recover-inl.h must know of a step that was left in an access to the program's memory.
-    QueuePair* turn = nullptr;              // whose turn or deadline it is; null: a packet is received
-    bool in_timeout = false;                // its deadline
-    BurstKind run = BurstKind::kNone;       // of packets that are being sent
-    uint32_t run_packets = 0;               // of them, with the one that is being built
-    const EarlyPacket* released = nullptr;  // mp: that has its effect now
-    QueuePair* member = nullptr;            // of a multicast group, that gets a datagram
+    // State for recover-inl.h about a step that a fault in the program's memory ended.
+    QueuePair* turn = nullptr;              // the QP whose turn or deadline it is; null while a packet is received
+    bool in_timeout = false;                // the timer of `turn` runs
+    BurstKind run = BurstKind::kNone;       // the burst that is being sent
+    uint32_t run_packets = 0;               // its packets, including the one that is being built
+    const EarlyPacket* released = nullptr;  // mp: the early packet that is being applied
+    QueuePair* member = nullptr;            // the member of a multicast group that receives the datagram
 
-    // Whether the sink takes one more packet, to anywhere or on this path. When it does not, it may a moment later: the
-    // QP whose turn this ends gets another.
+    // Return true if the sink takes one more packet, to anywhere or on this path. A sink that is full may have room a
+    // moment later, so the QP whose turn this ends gets another.
     bool ready() { return note(sink.ready()); }
     bool ready(const Path& path) { return note(sink.ready(path)); }
-    // ... or an acknowledgement, for which a driver may have a queue of its own.
+    // Returns true if the sink takes an acknowledgement, for which a driver may have a queue of its own.
     bool ready_to_acknowledge(const Path& path) {
         if constexpr (requires { sink.ready_to_acknowledge(path); })
             return note(sink.ready_to_acknowledge(path));
@@ -169,7 +171,7 @@ struct Core {
         active[qp.priority].push(qp);
     }
 
-    // `write` as of CompletionQueue::push().
+    // Adds a completion with `write` as in CompletionQueue::push().
     [[gnu::always_inline]] void complete(CompletionQueue* cq, bool solicited, auto&& write) {
         bool notify = false;
         if (!cq->push(solicited, &notify, write, now_ns + stall_offset_ns)) {
@@ -180,8 +182,8 @@ struct Core {
         if (notify) sink.notify(*cq);
     }
 
-    // Ends the request `index` and the unsignaled ones before it. Their slots are free before the completion can be
-    // seen: a program may post again as soon as it has polled it.
+    // Completes the request `index` and the unsignaled ones before it. Their slots are free before the completion
+    // becomes visible: a program may post again as soon as it has polled it.
     void complete_send(QueuePair& qp, uint32_t index, ibv_wc_status status) {
         const SendWqe& wqe = qp.sq.at(index);
         if (status == IBV_WC_SUCCESS && !wqe.is_signaled()) {
@@ -192,7 +194,7 @@ struct Core {
         const uint64_t wr_id = wqe.wr_id;
         const uint32_t length = wqe.length;
         const ibv_wc_opcode opcode = completion_opcode(wqe.opcode);
-        qp.sq.consume_to(index + 1);  // and the request may be overwritten
+        qp.sq.consume_to(index + 1);  // from here on the request may be overwritten
         complete(qp.send_cq, false, [&](ibv_wc& wc) {
             wc.wr_id = wr_id;
             wc.status = status;
@@ -212,7 +214,7 @@ struct Core {
         });
     }
 
-    // What the completion of a receive that failed says; for complete().
+    // Returns the writer, for complete(), of the completion of a failed receive.
     static auto failed_receive(ibv_wc_status status) {
         return [status](ibv_wc& wc) {
             wc.status = status;
@@ -220,7 +222,7 @@ struct Core {
         };
     }
 
-    // The receive that is held fails, unless it is flushed with the others, and the QP with it.
+    // Fails the held receive, unless it is flushed with the others, and the QP with it.
     void fail_receive(QueuePair& qp, ibv_wc_status status) {
         if (status != IBV_WC_WR_FLUSH_ERR) {
             ++counters[Counter::kLocalErrors];
@@ -229,14 +231,14 @@ struct Core {
         enter_error(qp);
     }
 
-    // Nobody waits for what is on its way any more.
+    // Stops waiting for everything in flight.
     void abandon(Rc& rc) {
         RcRequester& r = rc.requester;
         counters[Counter::kPsnsAbandoned] += static_cast<uint32_t>(r.max_psn - r.una);
         r.una = r.next_psn = r.max_psn;
     }
 
-    // What was posted to send is flushed: nothing of it goes out or is waited for.
+    // Stops sending before the posted sends are flushed: none of them is sent or awaited any more.
     void stop_sending(Rc& rc) {
         abandon(rc);
         rc.requester.reads_outstanding = 0;
@@ -251,7 +253,7 @@ struct Core {
         retry.rnr_until = 0;
     }
 
-    // No message goes on. What the responder still has to answer, an ACK or the NAK that says why, goes out.
+    // Stops all messages. The responder's last answer, an ACK or the NAK with the reason, is still sent.
     void stop_receiving(QueuePair& qp, Rc& rc) {
         rc.responder.message.kind = MessageInProgress::Kind::kNone;
         if (rc.responder.ack_due) activate(qp);
@@ -276,8 +278,8 @@ struct Core {
         if (qp.slot.taken) complete_receive(qp, false, flushed);
         if (qp.srq != nullptr) return;
         uint32_t index = qp.rq.consumed();
-        // The posting thread reads the state before it unlocks: if we do not see what it posted, it sees ERR, and asks
-        // for another flush.
+        // The posting thread reads the state before it unlocks. If this thread does not see the posted requests, that
+        // one sees ERR and asks for another flush.
         qp.rq.posting.lock();
         const uint32_t end = qp.rq.available_until();
         qp.rq.posting.unlock();
@@ -292,18 +294,18 @@ struct Core {
         }
     }
 
-    // Everything posted is flushed (IBTA 10.3.1.5).
+    // Flushes everything posted (IBTA 10.3.1.5).
     void enter_error(QueuePair& qp) {
         if (qp.state == IBV_QPS_ERR) return;
         qp.state = IBV_QPS_ERR;
         flush_sends(qp);
         flush_receives(qp);
-        // Of an XRC TGT QP, that only acts as an SRQ does, nothing is posted there.
+        // An XRC TGT QP only acts as an SRQ, and has nothing posted there.
         if (qp.srq != nullptr && qp.type != IBV_QPT_XRC_RECV) sink.event(IBV_EVENT_QP_LAST_WQE_REACHED, qp);
         qp.visit([&](auto& protocol) { stop_receiving(qp, protocol); });
     }
 
-    // IBTA 11.6.3.1, 11.6.3.2: a QP whose completions cannot be reported is in error. Called from outside of the
+    // IBTA 11.6.3.1, 11.6.3.2: a QP whose completions cannot be reported is in error. This is called outside of the
     // engine's other work, which is in the middle of a QP when a completion is lost. QPs of other workers follow with
     // their own next completion.
     [[gnu::noinline]] void fail_overrun() {
@@ -314,10 +316,10 @@ struct Core {
             sink.event(IBV_EVENT_QP_FATAL, qp);
             enter_error(qp);
         });
-        overrun = false;  // what was flushed found no room either
+        overrun = false;  // flushed requests found no room either
     }
 
-    // Reads `bytes` from `source` (a wire::VerifyingReader, or a BytesReader) to offset `offset` of a scatter list.
+    // Reads `bytes` from `source` (a wire::VerifyingReader or a BytesReader) to offset `offset` of a scatter list.
     template <class Source>
     [[gnu::always_inline]] ibv_wc_status scatter(const ibv_sge* sges, uint32_t count, uint32_t offset, Source& source,
                                                  uint32_t bytes, const void* pd) {
@@ -349,7 +351,7 @@ struct Core {
     }
 
     // Describes bytes [offset, offset + bytes) of a request's data in `out`, which has room for kMaxSge. Returns the
-    // segments, or -1 when an lkey, its bounds or its protection domain do not hold.
+    // number of segments, or -1 if an lkey, its bounds or its protection domain do not match.
     [[gnu::always_inline]] int gather(SendWqe& wqe, uint32_t offset, uint32_t bytes, const void* pd,
                                       wire::Segment* out) {
         if (bytes == 0) return 0;
@@ -365,8 +367,8 @@ struct Core {
         return gather_many(wqe, offset, bytes, pd, out);
     }
 
-    // The packet of an ATOMIC WRITE or a FLUSH but for its BTH, MPETH and path. `out`: room for kMaxSge. Returns the
-    // segments of its payload, or -1 as gather() does.
+    // Fills in the packet of an ATOMIC WRITE or a FLUSH except its BTH, MPETH and path. `out` has room for kMaxSge.
+    // Returns the segments of its payload, or -1 as gather() does.
     int fill_empty_answered(SendWqe& wqe, const void* pd, wire::Headers& h, wire::Op& op, wire::Segment* out) {
         h.reth = {wqe.remote_addr, wqe.rkey, wqe.length};
         if (wqe.is_flush()) {
@@ -400,9 +402,10 @@ struct Core {
         return segments;
     }
 
-    // Takes the next receive request of the QP or its SRQ into qp.slot.
+    // The result of take_receive().
     enum class ReceiveLookup : uint8_t { kNone, kTooShort, kYes };
-    // With `min_length`, one that is shorter stays where it is (UD drops the packet instead).
+    // Moves the next receive request of the QP or its SRQ into qp.slot. A request shorter than `min_length` stays (UD
+    // drops the packet instead).
     ReceiveLookup take_receive(QueuePair& qp, uint32_t min_length = 0) {
         ReceiveSlot& slot = qp.slot;
         SharedRecvQueue* srq = qp.srq;
@@ -431,12 +434,13 @@ struct Core {
         return taken;
     }
 
-    // XRC: the SRQ that a request of the TGT QP names; null: there is none in the QP's domain.
+    // XRC: returns the SRQ that a request of the TGT QP names, or null if the QP's domain has no such SRQ.
     SharedRecvQueue* find_xrc_srq(const QueuePair& qp, uint32_t number) const {
         SharedRecvQueue* const srq = qps.find_xrc_srq(number);
         return srq != nullptr && srq->xrcd == qp.xrcd ? srq : nullptr;
     }
-    // The QP acts as that SRQ from now on. False: there is none, or the message in progress is another's.
+    // Makes the QP act as that SRQ from now on. Returns false if there is no such SRQ, or the message in progress
+    // belongs to another one.
     bool enter_xrc_srq(QueuePair& qp, uint32_t number, bool in_message) {
         SharedRecvQueue* const srq = find_xrc_srq(qp, number);
         if (srq == nullptr || (in_message && srq != qp.srq)) return false;
@@ -444,7 +448,8 @@ struct Core {
         return true;
     }
 
-    // A local operation at the head of what is to be sent: bind or invalidate. False: the request fails in its turn.
+    // Executes a local operation at the head of the send queue: bind or invalidate. Returns false if the request fails
+    // in its turn.
     bool execute_local(QueuePair& qp, SendWqe& wqe) {
         const bool bind = wqe.opcode == IBV_WR_BIND_MW;
         const bool done = bind ? memory.bind(bind_request(wqe), qp) : memory.invalidate(wqe.immediate, qp);
@@ -452,9 +457,9 @@ struct Core {
         return done;
     }
 
-    // The clock of RetryTimer.
+    // Returns the time of RetryTimer's clock.
     uint64_t silence_ns() const { return now_ns + missed_ns; }
-    // Returns when `retry` times out, by `now_ns`, if nothing more is missed until then.
+    // Returns the time, in terms of `now_ns`, at which `retry` times out unless more silence is missed until then.
     uint64_t ack_deadline(const RetryTimer& retry) const {
         if (retry.ack_deadline == kNever) return kNever;
         return retry.ack_deadline - std::min(retry.ack_deadline, missed_ns);
@@ -464,7 +469,7 @@ struct Core {
                 .retries = qp.retry_cnt};
     }
 
-    // SQD: what has begun is sent to its end, and nothing else begins.
+    // Enters SQD: begun requests are sent to their end, and no other begins.
     void enter_drain(QueuePair& qp) {
         qp.position.draining = true;
         qp.position.drain_wqe = qp.position.begun_wqe;
@@ -477,8 +482,8 @@ struct Core {
         sink.event(IBV_EVENT_SQ_DRAINED, qp);
     }
 
-    // rc, XRC, uc: packet number `packet` of a SEND or WRITE goes out. Gives the bytes of its payload, or that they may
-    // not be read.
+    // rc, XRC, uc: sends packet number `packet` of a SEND or WRITE. Returns the bytes of its payload, or kNotReadable
+    // if they may not be read.
     static constexpr uint32_t kNotReadable = UINT32_MAX;
     [[gnu::always_inline]] uint32_t send_packet(QueuePair& qp, wire::Service service, SendWqe& wqe, uint32_t packet,
                                                 Psn psn, bool ack_req) {
@@ -502,9 +507,9 @@ struct Core {
         return bytes;
     }
 
-    // rc, uc: `count` packets from the middle of a SEND or WRITE of one SGE, of which `packet` is the first. What is
-    // the same for all is looked up once; `set` sets AckReq. Gives how many went out; 0: the next one is to be looked
-    // at alone.
+    // rc, uc: sends `count` packets from the middle of a SEND or WRITE with one SGE, beginning with `packet`.
+    // Everything that they share is looked up once; `set` sets AckReq. Returns the number sent; with 0 the next one
+    // needs its own look-up.
     [[gnu::always_inline]] uint32_t send_middle_packets(QueuePair& qp, wire::Service service, SendWqe& wqe,
                                                         uint32_t packet, Psn psn, uint32_t count, auto&& set) {
         wire::Segment data;
@@ -522,13 +527,13 @@ struct Core {
         });
     }
 
-    // A request came again: perhaps the answer to it does not arrive where the peer is by now.
+    // Counts a repeated request. The answer may not reach the peer at its present address.
     void note_duplicate(const QueuePair& qp) {
         ++counters[Counter::kRxDuplicate];
         sink.suspect(qp.path);
     }
 
-    // mp: a packet that will be acknowledged went out.
+    // mp: counts a sent packet that will be acknowledged.
     void count_sent(bool again) {
         ++counters[Counter::kPsnsSent];
         if (!again) [[likely]]
@@ -543,9 +548,9 @@ struct Core {
         sink.send(path, headers, payload);
     }
 
-    // Sends packets that follow each other and are alike: at most `count`, of `bytes` of payload. `headers` have the
-    // BTH of the first. Before each, `next(headers)` sets AckReq, VP and what follows BTH, and says where the payload
-    // is; null: here the run ends. Returns how many.
+    // Sends consecutive packets that are alike: at most `count`, with `bytes` of payload. `headers` have the BTH of the
+    // first. Before each, `next(headers)` sets AckReq, VP and the headers behind BTH, and returns the payload; null
+    // ends the burst. Returns the number of packets.
     [[gnu::always_inline]] uint32_t send_burst(BurstKind whose, const Path& path, wire::Headers& headers,
                                                uint32_t bytes, uint32_t count, auto&& next) {
         auto series = sink.series(path, headers, bytes);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the transport counts, per worker. Free-running, never reset; readers take differences. Units: packets unless
-// named.
+// The transport's counters, per worker. They never decrease; readers take differences. Units: packets unless named.
 #pragma once
 
 #include <array>
@@ -9,10 +8,10 @@
 
 namespace rove::transport {
 
-// When a value is added, name it in to_string() too.
+// A new value must also be named in to_string().
 enum class Counter : uint8_t {
-    kRxPackets,  // RoCEv2 packets that reached a QP, or the memory of one that is gone
-    kRxBytes,    // payload bytes of them
+    kRxPackets,  // RoCEv2 packets that reached a QP or the record of a destroyed one
+    kRxBytes,    // their payload bytes
     kTxPackets,
     kTxBytes,
     kTxAcks,
@@ -25,40 +24,40 @@ enum class Counter : uint8_t {
     kRxNakRnr,
     kRxNakError,
     kRxCnp,
-    kRxCe,         // data packets that carried Congestion Experienced
+    kRxCe,         // data packets with Congestion Experienced
     kRxDuplicate,  // requests seen before: acknowledged or replayed, not executed
     kRetransmittedPackets,
-    kResentNack,  // rc: of these, by cause; mp's are PathsCounters
+    kResentNack,  // rc: the retransmissions by cause; mp has PathsCounters
     kResentRnr,
-    kResentInferred,  // an answer to something later came
-    kResentEarly,     // tail probes, and READs that they ask for again
+    kResentInferred,  // a later request was answered
+    kResentEarly,     // tail probes, and READs that they request again
     kResentTimeout,
     kTimeouts,
     kTailProbes,
-    kPsnsSent,          // by RC QPs; of a READ in rc mode those that it asks for, as for the next three
-    kPsnsAcknowledged,  // rc; mp's are PathsCounters, as for what is abandoned
-    kPsnsLost,          // sent again
-    kPsnsAbandoned,     // on their way when the QP was flushed
-    kDelayedPackets,    // mp: waited at the sender for what is before them (MP-12, EU-7)
+    kPsnsSent,          // sent by RC QPs; a READ in rc mode counts the PSNs that it requests, as in the next three
+    kPsnsAcknowledged,  // rc; for mp see PathsCounters, also for abandoned ones
+    kPsnsLost,          // retransmitted
+    kPsnsAbandoned,     // in flight when the QP was flushed
+    kDelayedPackets,    // mp: waited at the sender for earlier packets (MP-12, EU-7)
     kLocalErrors,       // work requests that failed on this side
     kCqOverruns,
-    // Drops, by reason.
+    // Drops by reason.
     kDropUnknownQp,
-    kDropQpState,      // QP not ready for it
-    kDropService,      // opcode of another transport service than the QP's
-    kDropPort,         // QP of another port
+    kDropQpState,      // the QP's state does not allow it
+    kDropService,      // opcode of a transport service that is not the QP's
+    kDropPort,         // a QP of another port
     kDropSource,       // connected QP, packet from another address than the peer's
     kDropDestination,  // connected QP, packet to another address than its own; or a multicast address with a QP's
                        // number
     kDropPkey,
     kDropQkey,
     kDropSequence,   // request ahead of the expected PSN
-    kDropEarlySync,  // mp: overtook what it must not (MP-12)
-    kDropResponse,   // response or ACK that answers nothing outstanding
+    kDropEarlySync,  // mp: overtook packets that it must not (MP-12)
+    kDropResponse,   // response or ACK for nothing outstanding
     kDropLength,     // payload does not fit the opcode, the MTU or the request
     kDropNoReceive,  // UC, UD: no receive posted
     kDropMulticast,  // no QP attached
-    kDropOverload,   // a duplicate READ beyond what the responder keeps
+    kDropOverload,   // a duplicate READ beyond the limit of the responder
     kCount,
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The receiver of UD: one packet is one message; its source goes into the first 40 bytes of the receive as a GRH.
+// The receiver of UD: one packet is one message, and its source goes into the first 40 bytes of the receive as a GRH.
 // Units: bytes.
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace rove::transport {
 
-inline constexpr uint32_t kGrhBytes = 40;  // IBTA 8.3; an IPv4 header stands in the last 20 (annex A17.4.5.1)
-// What a port's GSI gets behind the payload: the MAC of the sender, so that it can answer without asking for it.
+inline constexpr uint32_t kGrhBytes = 40;  // IBTA 8.3; an IPv4 header is in the last 20 (annex A17.4.5.1)
+// The trailer that a port's GSI gets behind the payload: the sender's MAC, so that it can answer without resolving it.
 inline constexpr uint32_t kGsiTrailerBytes = sizeof(wire::MacAddress);
 inline constexpr uint8_t kSlIpv6 = 1, kSlIpv4 = 2;  // wc.sl, as in the CQEs of mlx5
 
@@ -25,7 +25,7 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
         return;
     }
     const uint32_t trailer_bytes = qp.qpn == QueuePairTable::kGsiQpn ? kGsiTrailerBytes : 0;
-    // One that is taken already is this datagram's, which is received once more (recover-inl.h).
+    // A receive that is held already belongs to this datagram, which is received once more (recover-inl.h).
     switch (qp.slot.taken ? Core<S>::ReceiveLookup::kYes
                           : core.take_receive(qp, kGrhBytes + frame.payload_bytes + trailer_bytes)) {
         case Core<S>::ReceiveLookup::kNone:
@@ -59,7 +59,7 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
         wc.byte_len = kGrhBytes + frame.payload_bytes;
         wc.src_qp = h.deth.src_qpn;
         wc.wc_flags = IBV_WC_GRH;
-        // RoCE frames carry no service level. What the GRH's room holds stands there, and UCX goes by it.
+        // RoCE frames carry no service level. This tells the format of the GRH, and UCX uses it.
         wc.sl = ipv4 ? kSlIpv4 : kSlIpv6;
         if (op == wire::Op::kSendOnlyImm) {
             wc.wc_flags |= IBV_WC_WITH_IMM;

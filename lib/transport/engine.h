@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protocol of one worker: its QPs, what they have to send, and when. No ports, threads, clocks or sockets: packets
-// and the time come in, packets and completions go out through a sink. lib/datapath's worker and the tests' virtual
-// network are drivers of it.
+// The protocol of one worker: its QPs, and when they send which packets. It has no ports, threads, clocks or sockets:
+// packets and the time are passed in, packets and completions leave through a sink. The worker in lib/runtime and the
+// virtual network of the tests are its drivers.
 //
 // A driver
-//   1. gives every parsed packet to receive(),
-//   2. calls doorbell() for a QP to which work was posted,
-//   3. calls expire() when next_deadline() has passed,
-//   4. calls transmit() after any of these, and again whenever the sink has room, until it returns 0.
+// 1. passes every parsed packet to receive(),
+// 2. calls doorbell() for a QP to which work was posted,
+// 3. calls expire() when next_deadline() has passed,
+// 4. calls transmit() after any of these, and again whenever the sink has room, until it returns 0.
 //
-// Units: nanoseconds of the driver's monotonic clock, which may stand still while no answer could come; bytes; packets.
+// Units: nanoseconds of the driver's monotonic clock, which may stop while no answer could arrive; bytes; packets.
 #pragma once
 
 #include <array>
@@ -30,25 +30,25 @@
 
 namespace rove::transport {
 
-// What the engine needs from a driver. All calls come from within the engine's own functions, on the same thread.
+// The calls that the engine makes to its driver. All come from within the engine's own functions, on the same thread.
 template <class S>
 concept Sink = requires(S sink, const Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload,
                         CompletionQueue& cq, QueuePair& qp, SharedRecvQueue& srq, ibv_event_type event) {
-    // Whether one more packet can be taken: on this path, or on any. False: the QPs of the path wait, or the engine
-    // stops, until the next transmit(). True: until the next packet.
+    // Returns true if one more packet can be taken, on this path or on any, until the next packet. After false the QPs
+    // of the path wait, or the engine stops, until the next transmit().
     { sink.ready(path) } -> std::same_as<bool>;
     { sink.ready() } -> std::same_as<bool>;
-    // Takes a packet; ready() was true. The payload is copied before the call returns.
+    // Takes a packet after ready() returned true. The payload is copied before the call returns.
     { sink.send(path, headers, payload) } -> std::same_as<void>;
-    // For the packets of a run (Core::send_burst()), as send() of each: of one path and size, and with the BTH of
-    // `headers` but for AckReq and PSN.
+    // Takes the packets of a burst (Core::send_burst()), as send() does each: they have one path and size, and the BTH
+    // of `headers` except AckReq and PSN.
     { sink.series(path, headers, uint32_t{}).send(headers, static_cast<const void*>(nullptr)) } -> std::same_as<void>;
-    // Requests on `path` have been unanswered for long, or come again as if they had been: perhaps its neighbour has
-    // another MAC now, and should be asked.
+    // Reports a path whose requests have long been unanswered, or are repeated as if they had been. The neighbour may
+    // have another MAC now and should be resolved again.
     { sink.suspect(path) } -> std::same_as<void>;
     // A CQ that was armed has a completion: its channel gets an event.
     { sink.notify(cq) } -> std::same_as<void>;
-    // Asynchronous events, as ibv_get_async_event gives them.
+    // Reports asynchronous events, as ibv_get_async_event returns them.
     { sink.event(event, qp) } -> std::same_as<void>;
     { sink.event(event, cq) } -> std::same_as<void>;
     { sink.event(event, srq) } -> std::same_as<void>;
@@ -57,22 +57,22 @@ concept Sink = requires(S sink, const Path& path, const wire::Headers& headers, 
 template <class S>
 class Engine {
   public:
-    // Of the workers that share the tables, it is `worker`.
+    // `worker` is its number among the workers that share the tables.
     Engine(const Config& config, QueuePairTable& qps, MemoryTable& memory, TimeWaitTable& time_wait, S& sink,
            uint16_t worker = 0)
         : core_{config, qps, memory, time_wait, sink, worker} {}
 
-    // A packet for a QP of this engine (or for a multicast group: for its members among them), parsed. `qp` is what the
-    // table's find() gave for it, so that the driver can look first who owns the QP. Null: counted and dropped. A frame
-    // that is not verified is verified before anything else is done, or while its payload is copied. False: its ICRC is
-    // wrong.
+    // Receives a parsed packet for a QP of this engine, or for a multicast group with members here. `qp` is the result
+    // of the table's find(), so that the driver can look up the QP's owner first; with null the packet is counted and
+    // dropped. A frame that is not verified is verified first, or while its payload is copied. Returns false if its
+    // ICRC is wrong.
     bool receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns);
 
-    // A packet of which the network has thrown the payload away, and says so (BX-10): its headers are as they were.
-    // What is not of an mp QP is dropped.
+    // Receives the headers of a packet whose payload the network has trimmed (BX-10). Packets for QPs that are not in
+    // mp mode are dropped.
     void receive_trimmed(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns);
 
-    // Work was posted to `qp`'s send queue. It may have been reset since.
+    // Announces work in `qp`'s send queue. The QP may have been reset since.
     void doorbell(QueuePair& qp) {
         if (qp.state == IBV_QPS_ERR || qp.state == IBV_QPS_SQE) {
             flush(qp);
@@ -81,51 +81,51 @@ class Engine {
         }
     }
 
-    // Sends what may be sent, at most about `budget` packets. Returns the packets handed to the sink; less than the
-    // budget means that nothing more can be sent before the next event, or that the sink is full.
+    // Sends at most about `budget` packets. Returns the number handed to the sink; less than the budget means that
+    // nothing more can be sent before the next event, or that the sink is full.
     uint32_t transmit(uint64_t now_ns, uint32_t budget);
-    // Whether transmit() would find something to try.
+    // Returns true if transmit() would find something to try.
     bool has_active() const { return core_.active[0].head || core_.active[1].head || core_.active[2].head; }
 
     // Runs the timers that have passed.
     void expire(uint64_t now_ns);
     uint64_t next_deadline() const { return core_.deadlines.earliest(); }
 
-    // How far the driver's clock is behind one that does not stand still: the times of completions are by that one.
+    // Sets by how much the driver's clock is behind one that never stops. Completion times are by that clock.
     void set_behind(uint64_t stall_offset_ns) { core_.stall_offset_ns = stall_offset_ns; }
-    // The driver's clock stood still for so long, and the peers could have answered meanwhile: they were silent so much
-    // longer. Before the next expire() the driver gives the engine what had arrived by then.
+    // Reports that the driver's clock stopped for `ns` although the peers could have answered, so that they were silent
+    // for longer. Before the next expire() the driver passes on all packets that had arrived.
     void miss(uint64_t ns) {
         core_.missed_ns += ns;
         core_.deadlines.advance(ns);
     }
-    // receive(), or transmit() or expire(), was left in an access to a program's memory that has gone, whose region is
-    // no longer valid (recover-inl.h). Then the call is made again. False: the frame is done with.
+    // These follow a receive(), transmit() or expire() that a fault in the program's memory ended, whose region is no
+    // longer valid (recover-inl.h). The call is then made again. Returns false if the frame is done.
     bool recover_receive(const wire::ParsedFrame& frame, QueuePair* qp);
     void recover_transmit();
 
-    // Control calls; the driver makes sure that none of the above runs meanwhile.
-    // Enters `state`; attributes in `qp` were set before, and start_receiving/start_sending called for RTR/RTS.
-    // ERR flushes. RESET empties all queues and drops the QP's completions.
+    // Control calls; the driver ensures that none of the above runs meanwhile. Enters `state`; the attributes in `qp`
+    // were set before, and start_receiving/start_sending called for RTR/RTS. ERR flushes. RESET empties all queues and
+    // drops the QP's completions.
     void set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns);
-    // 0 HIGH, 1 MEDIUM, 2 LOW. Also of a QP that is waiting for its turn.
+    // Sets the class: 0 HIGH, 1 MEDIUM, 2 LOW, also while the QP waits for its turn.
     void set_priority(QueuePair& qp, uint8_t priority) {
         if (qp.active) core_.active[qp.priority].remove(qp);
         qp.priority = priority;
         if (std::exchange(qp.active, false)) core_.activate(qp);
     }
-    // Before RTR: chooses what the QP speaks; for RC QPs, `multipath` says whether that is mp. May allocate.
+    // Chooses the QP's protocol before RTR; for RC QPs, `multipath` selects mp. May allocate.
     void start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath = false);
     void start_sending(QueuePair& qp, uint32_t sq_psn);  // before RTS; reads the retry counts
-    // Asks the peer of an RC QP whether it will speak mp, as this end would; the answer comes to qp.hello.answer.
+    // Asks the peer of an RC QP whether it will speak mp, as this end would. The answer arrives in qp.hello.answer.
     void ask_multipath(QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
         ask_hello(core_, qp, path, remote_qpn, nonce);
     }
-    // What RC QPs that are connected from now on shall speak.
+    // Sets the mode for RC QPs that are connected from now on.
     void set_mode(Mode mode) { core_.config.mode = mode; }
-    // Forgets the QP: nothing of it remains in lists and timers. What it has received is remembered (time_wait.h).
+    // Removes the QP from all lists and timers. Its received PSNs are remembered (time_wait.h).
     void remove(QueuePair& qp);
-    // Completes with FLUSH_ERR what was posted to a QP in ERR (or, sends only, SQE).
+    // Completes with FLUSH_ERR all requests posted to a QP in ERR (or, sends only, SQE).
     void flush(QueuePair& qp);
 
     const MultipathShared* multipath() const { return core_.multipath.get(); }
@@ -135,8 +135,8 @@ class Engine {
 
   private:
     static constexpr uint32_t kClasses = 3;
-    // One in so many packets, at least, are those of a class that has something to send, for each class below the
-    // highest.
+    // The share of lower classes: at least one in this many packets is of a class that has something to send, for each
+    // class below the highest.
     static constexpr uint32_t kMinShare = 8;
 
     static bool comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port);
@@ -148,7 +148,7 @@ class Engine {
     [[gnu::always_inline]] inline void note_received(const wire::ParsedFrame& frame, QueuePair& qp);
     [[gnu::noinline]] void notify_congestion(QueuePair& qp, Congestion& congestion);
     [[gnu::noinline]] void send_cnp(QueuePair& qp, Congestion& congestion);
-    // Of what a QP speaks, by protocol: a packet, a turn, a deadline, the end.
+    // The entry points of each protocol: a packet, a turn, a deadline, the end.
     [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp,
                                                                    Rc& rc, wire::Op op);
     DirectPlacement receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp, wire::Op op);
@@ -165,7 +165,7 @@ class Engine {
     }
     void recover(QueuePair&, Ud&, uint32_t) {}
     template <std::derived_from<Rc> P>
-    uint32_t transmit(QueuePair& qp, P& rc, uint32_t budget);  // gives the packets sent
+    uint32_t transmit(QueuePair& qp, P& rc, uint32_t budget);  // returns the packets sent
     uint32_t transmit(QueuePair& qp, Mp& mp, uint32_t budget);
     uint32_t transmit(QueuePair& qp, Uc& uc, uint32_t budget) {
         if (uc.congestion.cnp_due) [[unlikely]]
@@ -196,14 +196,15 @@ class Engine {
     void finish(QueuePair&, Ud&) {}
 
     Core<S> core_;
-    // QPs whose path takes no packet, while those of other paths have their turns. With more of them, the others wait.
+    // The maximum of QPs set aside because their path takes no packet, while QPs of other paths have their turns. With
+    // more of them, the others wait.
     static constexpr uint32_t kMaxParked = 1024;
     std::array<QueuePair*, kMaxParked> blocked_;
     uint32_t parked_count_ = 0;
 };
 
-// Requests and answers share the turn, and whichever found no room goes first the next time: behind the answers to a
-// peer that reads all the time, our own requests would time out unsent.
+// Requests and answers share the turn, and the side that found no room goes first the next time: behind the answers to
+// a peer that reads all the time, our own requests would time out unsent.
 template <class S>
 template <std::derived_from<Rc> P>
 uint32_t Engine<S>::transmit(QueuePair& qp, P& rc, uint32_t budget) {
@@ -232,11 +233,11 @@ uint32_t Engine<S>::transmit(QueuePair& qp, Mp& mp, uint32_t budget) {
     }
     uint32_t packets = requests + responder.send_acks();
     packets += share_turn(qp, requester, responder, requests, packets, budget);
-    if (responder.has_acks() && core_.ready(qp.path)) packets += responder.send_acks();  // of an answer that failed
+    if (responder.has_acks() && core_.ready(qp.path)) packets += responder.send_acks();  // the ACK of a failed answer
     return packets;
 }
 
-// The rest of a turn of which `packets` are sent, `requests` of them requests. Returns the packets sent.
+// Uses the rest of a turn of which `packets` are sent, `requests` of them requests. Returns the packets sent.
 template <class S>
 uint32_t Engine<S>::share_turn(QueuePair& qp, auto& requester, auto& responder, uint32_t requests, uint32_t packets,
                                uint32_t budget) {
@@ -274,12 +275,12 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
         charge_classes(level, sent);
         if (sent < allowed && !core_.refused) continue;
         if (core_.refused && sent == 0) {
-            // Its path takes nothing. Others may, so it is out of the way until they have had their turns.
+            // The path takes no packet, but others may, so the QP is set aside until they have had their turns.
             if (!qp.active) blocked_[parked_count_++] = &qp;
             if (++refusals == kMaxParked) break;
             continue;
         }
-        // There may be more. A QP that was cut short by the budget or a full sink goes on with its turn: behind
+        // There may be more to send. A QP that the budget or a full sink interrupted continues its turn: behind
         // thousands of others the rest of its message, and with it the request for an ACK, would come after its
         // timeout. In mp each packet is acknowledged. (The QP may have activated itself meanwhile.)
         if (sent < turn && qp.mp() == nullptr && !qp.active) {
@@ -298,9 +299,9 @@ void Engine<S>::reactivate_blocked() {
     parked_count_ = 0;
 }
 
-// The class whose turn is next: the highest, but a lower one after so many packets of higher ones that it would have
-// less than its share (README). Without that, a class that fills the port would keep lower ones from acknowledging what
-// they receive, and their peers would give them up. kClasses: none has anything to send.
+// Returns the class whose turn is next: the highest, or a lower one that would otherwise get less than its share
+// (README). Without that, a class that fills the port would keep lower ones from acknowledging received packets, and
+// their peers would time out. Returns kClasses if no class has anything to send.
 template <class S>
 uint32_t Engine<S>::next_class() {
     uint32_t level = kClasses;
@@ -315,7 +316,7 @@ uint32_t Engine<S>::next_class() {
     return level;
 }
 
-// `sent` packets of class `level` left.
+// Accounts for `sent` packets of class `level`.
 template <class S>
 void Engine<S>::charge_classes(uint32_t level, uint32_t sent) {
     uint32_t& own = core_.class_deficit[level];
@@ -384,7 +385,7 @@ template <class S>
 void Engine<S>::start_sending(QueuePair& qp, Rc& rc, Psn psn) {
     RcRequester& r = rc.requester;
     r.next_psn = r.max_psn = r.una = r.flight_end = psn;
-    r.resumed_at = psn.previous();  // nowhere yet
+    r.resumed_at = psn.previous();  // not at any place yet
     r.window_packets = core_.config.window_packets;
     r.retry.retries_left = qp.retry_cnt;
     r.retry.rnr_retries_left = qp.rnr_retry;
@@ -468,6 +469,6 @@ void Engine<S>::flush(QueuePair& qp) {
 
 }  // namespace rove::transport
 
-// Its other parts.
+// The remaining parts of Engine.
 #include "transport/engine_receive-inl.h"
 #include "transport/recover-inl.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames: which QP they are for, and whether it may have them.
+// Reception: finding the QP of a frame, and checking that it may receive it.
 #pragma once
 
 #include "transport/engine.h"
 
 namespace rove::transport {
 
-inline constexpr uint16_t kFullMember = 0x8000;  // of a P_Key, IBTA 10.9.2
+inline constexpr uint16_t kFullMember = 0x8000;  // in a P_Key, IBTA 10.9.2
 
 template <class S>
 bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns) {
@@ -46,7 +46,8 @@ void Engine<S>::receive_trimmed(const wire::ParsedFrame& frame, QueuePair* qp, u
     MpResponderLogic<S>(core_, *qp, *mp).queue_ack(h, frame.ce(), kind, 0, kind == wire::MpAck::kNack);
 }
 
-// What most packets are: for an RC QP that may receive, of its kind, from its peer, a full member of its partition.
+// Returns true in the usual case: the packet is for an RC QP that may receive, has its service, comes from its peer,
+// and belongs to a full member of its partition.
 template <class S>
 bool Engine<S>::comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port) {
     const wire::Bth& bth = frame.headers.bth;
@@ -96,8 +97,8 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
         ++core_.counters[Counter::kDropPort];
         return;
     }
-    // IBTA 9.6.1.2.2: a multicast DGID goes with the multicast QPN only, and the GID of a connected QP's end is the one
-    // it connected with.
+    // IBTA 9.6.1.2.2: a multicast DGID is valid with the multicast QPN only, and a connected QP's GID is the one it
+    // connected with.
     if (bth.dest_qpn != wire::kMulticastQpn && wire::is_multicast(frame.flow.dst)) {
         ++core_.counters[Counter::kDropDestination];
         return;
@@ -110,7 +111,7 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
         ++core_.counters[Counter::kDropQpState];
         return;
     }
-    // IBTA 10.9.1: the same partition, and at least one full member.
+    // IBTA 10.9.1: both are in the same partition, and at least one is a full member.
     if (((bth.pkey ^ qp->pkey) & ~kFullMember) != 0 || ((bth.pkey | qp->pkey) & kFullMember) == 0) {
         ++core_.counters[Counter::kDropPkey];
         return;
@@ -124,7 +125,7 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
             ++core_.counters[Counter::kDropDestination];
             return;
         }
-        // To whom may not have sent anything nobody can say that it sends too much. (The PSN says nothing: annex
+        // A QP that has not reached RTS has sent nothing, so a CNP for it is invalid. (The PSN has no meaning: annex
         // A17.9.3.)
         if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD) {
             ++core_.counters[Counter::kDropQpState];
@@ -150,7 +151,7 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
     note_received(frame, *qp);
 }
 
-// What the first packet from the peer also means: to a QP that may not send yet, that the connection is there.
+// Handles the first packet from the peer, which also tells a QP that may not send yet that the connection exists.
 template <class S>
 void Engine<S>::note_received(const wire::ParsedFrame& frame, QueuePair& qp) {
     ++core_.counters[Counter::kRxPackets];
@@ -227,7 +228,7 @@ void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp) {
     responder.queue_ack(h, frame.ce(), MpRequesterLogic<S>(core_, qp, mp).receive_response(frame, op));
 }
 
-// SENDs are verified first.
+// SENDs are verified before they are placed.
 template <class S>
 DirectPlacement Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp, wire::Op op) {
     const bool response = op == wire::Op::kReadResponseMiddle;
@@ -301,18 +302,19 @@ void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port)
         return;
     }
     for (QueuePair* const member : group->members(core_.worker)) {
-        // A QP that has joined the group to which it sends gets its own datagrams too, as on NICs, unless it has asked
-        // for the opposite. Only frames that we have sent bear our own MAC: the driver lets in no others.
+        // A QP that has joined the group to which it sends receives its own datagrams too, as on NICs, unless it asked
+        // for the opposite. Only frames that we have sent have our own MAC: the driver admits no others.
         const bool own = frame.headers.deth.src_qpn == member->qpn && wire::same(frame.flow.src_mac, member->mac);
         if (own && member->blocks_own_multicast) continue;
-        if (core_.member != nullptr && core_.member != member) continue;  // has had it (recover-inl.h)
+        // This member received it already (recover-inl.h).
+        if (core_.member != nullptr && core_.member != member) continue;
         core_.member = member;
         receive_verified(frame, member, port);
         core_.member = nullptr;
     }
 }
 
-// A repetition of what a QP that is gone has received is acknowledged once more. READs and atomics are not answered:
+// Acknowledges a repetition of a request that a destroyed QP has received. READs and atomics are not answered:
 // time_wait.h.
 template <class S>
 bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t port) {
@@ -353,7 +355,7 @@ bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t po
     return true;
 }
 
-// DCQCN's notification point: at most one CNP per QP and interval (annex A17.9.3; the CNP's 16 bytes are reserved,
+// DCQCN's notification point: at most one CNP per QP and interval (annex A17.9.3; the CNP's 16 reserved bytes are
 // zero).
 template <class S>
 void Engine<S>::notify_congestion(QueuePair& qp, Congestion& congestion) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes requests of a peer: rights, bounds, receive requests, memory, completions. In which order packets may take
-// effect is the business of the responders of rc, uc and mp, who all use this. Units: bytes.
+// Executes a peer's requests: rights, bounds, receive requests, memory, completions. The order in which packets may
+// take effect is decided by the responders of rc, uc and mp, which all use this. Units: bytes.
 #pragma once
 
 #include "transport/core.h"
@@ -14,22 +14,23 @@ class Executor {
   public:
     Executor(Core<S>& core, QueuePair& qp) : core_(core), qp_(qp), slot_(qp.slot) {}
 
-    // The packets of the answer to a READ of so many bytes, and of a message.
+    // Returns the packets of a message, or of the answer to a READ, of that many bytes.
     [[gnu::always_inline]] uint32_t packets(uint32_t bytes) const {
         return bytes <= qp_.mtu ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu;
     }
 
-    // IBTA 9.7.4.1.6: all but the last packet are of the path MTU; the last is not empty; none is longer.
+    // Checks IBTA 9.7.4.1.6: all packets but the last have the path MTU; the last is not empty and not longer.
     [[gnu::always_inline]] bool payload_fits(const wire::ParsedFrame& frame, wire::Op op) const {
         if (!is_last(op)) return frame.payload_bytes == qp_.mtu;
         return frame.payload_bytes <= qp_.mtu && (is_only(op) || frame.payload_bytes != 0);
     }
-    // The message gets a receive request, if it has none. One may be held: taken for a message that never ended.
+    // Gives the message a receive request unless it holds one. One may be held already: it was taken for a message that
+    // never ended.
     [[gnu::always_inline]] Outcome take_receive() {
         if (slot_.taken || core_.take_receive(qp_) == Core<S>::ReceiveLookup::kYes) return Outcome::kDone;
         return Outcome::kNoReceive;
     }
-    // The payload of a SEND's packet, at `offset` of the receive request that is held.
+    // Places the payload of a SEND's packet at `offset` of the held receive request.
     [[gnu::always_inline]] Outcome place_send(const wire::ParsedFrame& frame, uint64_t offset) {
         if (offset + frame.payload_bytes > slot_.wqe.length) return Outcome::kTooLong;
         BytesReader payload{frame.payload};
@@ -37,7 +38,7 @@ class Executor {
                                                    payload, frame.payload_bytes, qp_.recv_pd);
         return status == IBV_WC_SUCCESS ? Outcome::kDone : Outcome::kLocalProtection;
     }
-    // The last packet of a SEND of `bytes` is in its place.
+    // Completes a SEND of `bytes` after its last packet was placed.
     [[gnu::always_inline]] Outcome finish_send(const wire::Headers& headers, wire::Op op, uint32_t bytes) {
         if ((op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) &&
             !core_.memory.invalidate(headers.invalidate_rkey, qp_)) {
@@ -46,21 +47,22 @@ class Executor {
         complete_message(headers, op, IBV_WC_RECV, bytes);
         return Outcome::kDone;
     }
-    // IBTA 9.4.1; and both ends must be able to tell its packets from those before and after (half of the PSNs are
+    // Checks IBTA 9.4.1, and that both ends can tell its packets from those before and after (half of the PSNs are
     // "before").
     [[gnu::always_inline]] bool is_length_valid(uint32_t bytes) const {
         return bytes <= kMaxMessageBytes && packets(bytes) <= kMaxMessagePackets;
     }
     bool may_write() const { return (qp_.access & IBV_ACCESS_REMOTE_WRITE) != 0; }
-    // Where `bytes` of a WRITE go; null: they may not.
+    // Returns the destination of `bytes` of a WRITE, or null if the peer may not write there.
     [[gnu::always_inline]] uint8_t* write_target(uint32_t rkey, uint64_t va, uint32_t bytes) const {
         return core_.memory.translate(rkey, va, bytes, IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
     }
-    // The last packet of a WRITE of `bytes` is in its place; one with immediate has taken its receive request.
+    // Completes a WRITE of `bytes` after its last packet was placed. A WRITE with immediate has taken its receive
+    // request.
     [[gnu::always_inline]] void finish_write(const wire::Headers& headers, wire::Op op, uint32_t bytes) {
         if (has_immediate(op)) complete_message(headers, op, IBV_WC_RECV_RDMA_WITH_IMM, bytes);
     }
-    // Where a READ's data lies; null: the peer may not have it.
+    // Returns the source of a READ's data, or null if the peer may not read it.
     const uint8_t* read_source(uint32_t rkey, uint64_t va, uint32_t bytes, const void* pd) const {
         return core_.memory.translate(rkey, va, bytes, IBV_ACCESS_REMOTE_READ, pd, &qp_);
     }
@@ -69,7 +71,7 @@ class Executor {
         if (!is_length_valid(reth.length) || qp_.max_dest_rd_atomic == 0) return Outcome::kInvalidRequest;
         return read_source(reth.rkey, reth.va, reth.length, pd) != nullptr ? Outcome::kDone : Outcome::kRemoteAccess;
     }
-    // A compare-and-swap or fetch-and-add; `original`: the word before.
+    // Executes a compare-and-swap or fetch-and-add. `original` gets the previous word.
     Outcome execute_atomic(const wire::AtomicEth& request, wire::Op op, uint64_t& original) {
         if ((qp_.access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || qp_.max_dest_rd_atomic == 0)
             return Outcome::kInvalidRequest;
@@ -87,7 +89,7 @@ class Executor {
         }
         return Outcome::kDone;
     }
-    // A word that is written whole. Its bytes are as the peer's memory had them.
+    // Writes a word as a whole. Its bytes are in the order of the peer's memory.
     Outcome execute_atomic_write(const wire::ParsedFrame& frame) {
         const wire::Reth& reth = frame.headers.reth;
         if (!may_write() || qp_.max_dest_rd_atomic == 0) return Outcome::kInvalidRequest;
@@ -101,7 +103,7 @@ class Executor {
         std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(target)).store(word, std::memory_order_release);
         return Outcome::kDone;
     }
-    // Where the WRITEs before it went, all see by now: nothing is left to be done but to say so.
+    // Executes a FLUSH: all threads see the WRITEs before it already, so it only has to be acknowledged.
     Outcome execute_flush(const wire::Headers& headers) const {
         const wire::Feth& feth = headers.feth;
         const wire::Reth& reth = headers.reth;
@@ -119,14 +121,14 @@ class Executor {
         std::atomic_thread_fence(std::memory_order_seq_cst);
         return Outcome::kDone;
     }
-    // What an outcome means for the QP and its receive request. The answer to the peer is the responder's.
+    // Applies the consequences of an outcome to the QP and its receive request. The responder answers the peer.
     void apply(const Consequence& consequence) {
         if (consequence.has_event) core_.sink.event(consequence.event, qp_);
         core_.fail_receive(qp_, consequence.receive);
     }
 
   private:
-    // A SEND or WRITE with immediate was received whole; `headers` and `op` are its last packet's.
+    // Completes a SEND or WRITE with immediate that was received whole; `headers` and `op` are its last packet's.
     void complete_message(const wire::Headers& headers, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes) {
         core_.complete_receive(qp_, headers.bth.solicited(), [&](ibv_wc& wc) {
             wc.opcode = opcode;

@@ -13,15 +13,15 @@ namespace rove::transport {
 namespace {
 
 constexpr uint32_t kFirstPlaces = 1024;
-constexpr uint64_t kLowByte = uint64_t{1} << 62;  // tells the hashes for low bytes from those for tags
+constexpr uint64_t kLowByte = uint64_t{1} << 62;  // separates the hashes for low bytes from those for tags
 
 }  // namespace
 
 Region MemoryTable::kRemoved;
 
 uint8_t* Window::translate(uint32_t rkey, uint64_t iova, uint64_t length, int access, const QueuePair* qp) const {
-    // Acquire loads: that of the sequence at the end comes after them, and whoever sees a new value sees a new
-    // sequence.
+    // These are acquire loads, so that the load of the sequence at the end comes after them and a reader of a new value
+    // sees a new sequence.
     const uint32_t sequence = sequence_.load(std::memory_order_acquire);
     const Region* const region = region_.load(std::memory_order_acquire);
     const bool is_right = region != nullptr && rkey_.load(std::memory_order_acquire) == rkey;
@@ -29,7 +29,8 @@ uint8_t* Window::translate(uint32_t rkey, uint64_t iova, uint64_t length, int ac
     const QueuePair* const only = qp_.load(std::memory_order_acquire);
     const uint64_t offset = iova - iova_.load(std::memory_order_acquire), all = length_.load(std::memory_order_acquire);
     uint8_t* const host = host_.load(std::memory_order_acquire);
-    // Who changes it meanwhile has not said yet that it is bound, or has begun to end it: either way, it is not there.
+    // A thread that changes the window has not published the binding yet, or has begun to end it: the window is not
+    // bound in either case.
     if ((sequence & 1) != 0 || sequence_.load(std::memory_order_relaxed) != sequence) return nullptr;
     if (!is_right || qp == nullptr || (only != nullptr && only != qp) || (allowed & access) != access) return nullptr;
     // The region stays while the window is bound, and until this round has ended.
@@ -86,7 +87,7 @@ MemoryTable::~MemoryTable() {
 }
 
 uint8_t* MemoryTable::nowhere(uint64_t length, int access) {
-    constexpr size_t kBytes = 1 << 20;  // a worker's burst of 64 packets of 4096 B, generously
+    constexpr size_t kBytes = 1 << 20;  // a generous bound for a worker's burst of 64 packets of 4096 B
     const auto map = [](int protection) {
         void* const memory = mmap(nullptr, kBytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         return memory == MAP_FAILED ? nullptr : static_cast<uint8_t*>(memory);
@@ -105,7 +106,8 @@ MemoryTable::Places* MemoryTable::make_places(uint32_t count) {
     return places;
 }
 
-// Places for one more. When half of them are used, be it by marks, those that are in use move to others.
+// Makes a place for one more region. When half of the places are used, removal marks included, the regions move to a
+// new table.
 bool MemoryTable::make_room() {
     Places* const old = places_.load(std::memory_order_relaxed);
     if (used_ < (old->mask + 1) / 2) return true;
@@ -146,7 +148,7 @@ bool MemoryTable::insert(Region& region) {
     const std::lock_guard lock(mutex_);
     const uint32_t alike = region.is_window ? windows_ : count_ - windows_;
     if (alike == kMaxRegions || !make_room()) return false;
-    // Not 0: key 0 is what an uninitialised program sends.
+    // 0 is left out: key 0 is what an uninitialised program sends.
     do {
         region.key = secret_.permute24(static_cast<uint32_t>(given_ % kTags)) << 8;
         region.key |= static_cast<uint8_t>(secret_.hash(kLowByte | given_));
@@ -160,8 +162,8 @@ bool MemoryTable::insert(Region& region) {
     return true;
 }
 
-// Ends a window's binding, and no bind may follow. To a region no window may be bound from now on; returns false if
-// some are. The acquire pairs with the release of the thread that ended a binding.
+// Ends a window's binding and forbids further ones. For a region, forbids new windows; returns false if some are bound.
+// The acquire pairs with the release of the thread that ended a binding.
 bool MemoryTable::end(Region& region) {
     if (region.is_window) {
         auto& window = static_cast<Window&>(region);
@@ -179,7 +181,7 @@ bool MemoryTable::remove(Region& region) {
         Places& places = *places_.load(std::memory_order_relaxed);
         auto i = static_cast<uint32_t>(&place_of(region) - places.at());
         places.at()[i].store(&kRemoved, std::memory_order_release);
-        // At the end of a run, no search goes on behind it.
+        // At the end of a run, no search continues behind it.
         if (places.at()[(i + 1) & places.mask].load(std::memory_order_relaxed) == nullptr) {
             for (; places.at()[i].load(std::memory_order_relaxed) == &kRemoved; i = (i - 1) & places.mask) {
                 places.at()[i].store(nullptr, std::memory_order_release);

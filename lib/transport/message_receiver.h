@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// SENDs and WRITEs as rc and uc receive them, packet by packet. Units: bytes.
+// Receives SENDs and WRITEs packet by packet, for rc and uc. Units: bytes.
 #pragma once
 
 #include "transport/executor.h"
 
 namespace rove::transport {
 
-// The packets of a message follow each other, and only the first of a WRITE says where it goes.
+// The packets of a message are consecutive, and only the first one of a WRITE names its destination.
 template <class S>
 class MessageReceiver {
   public:
@@ -53,9 +53,9 @@ Outcome MessageReceiver<S>::execute_write(const wire::ParsedFrame& frame, wire::
     }
     const uint32_t left = m_.write_length - m_.offset;
     if (is_last(op) ? frame.payload_bytes != left : frame.payload_bytes >= left) return Outcome::kInvalidRequest;
-    // Before the key is looked at: if it is wrong, the receive fails with the request.
+    // The receive is taken before the key is checked: if the key is wrong, the receive fails with the request.
     if (has_immediate(op) && executor_.take_receive() != Outcome::kDone) return Outcome::kNoReceive;
-    // Of the first packet, the whole message; of the others once more, since the region may have gone meanwhile.
+    // The first packet checks the whole message; the others check again, since the region may have vanished meanwhile.
     uint8_t* const target = executor_.write_target(m_.write_rkey, m_.write_va + m_.offset,
                                                    is_first(op) ? m_.write_length : frame.payload_bytes);
     if (target == nullptr) return Outcome::kRemoteAccess;

@@ -16,7 +16,7 @@ MulticastGroups::~MulticastGroups() {
     free_all(buckets_.load(std::memory_order_relaxed));
 }
 
-// Only our own program adds groups, so that the hash need not be unpredictable.
+// Only our own program adds groups, so the hash need not be unpredictable.
 size_t MulticastGroups::bucket_of(const Buckets& buckets, uint16_t port, const wire::Gid& group) {
     uint64_t words[2];
     std::memcpy(words, group.data(), sizeof words);
@@ -40,7 +40,7 @@ void MulticastGroups::free_all(const Buckets* buckets) {
     delete buckets;
 }
 
-// Puts `by` in the group's place; null: nothing; what there is not yet comes at the end of the list.
+// Replaces the group by `by`, or removes it if that is null. A new group is appended to the list.
 void MulticastGroups::replace(uint16_t port, const wire::Gid& group, MulticastGroup* by) {
     Buckets& buckets = *buckets_.load(std::memory_order_relaxed);
     std::atomic<MulticastGroup*>* link = &buckets[bucket_of(buckets, port, group)];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multicast groups: which UD QPs have joined which group, by port. A lookup costs the same however many groups there
-// are, and whoever receives a datagram visits the members of its own worker only.
+// Multicast groups: the UD QPs that have joined each group, by port. A look-up costs the same for any number of groups,
+// and a worker that receives a datagram visits its own members only.
 //
-// Control calls change the table while workers look groups up. A group is never changed: another one takes its place in
-// its bucket's list by a store with release order, and it is freed after a grace period. So is a whole table, when
-// there are more groups than buckets.
+// Control calls change the table while workers look groups up. A group never changes: a store with release order
+// replaces it by another in its bucket's list, and it is freed after a grace period. A whole table is replaced likewise
+// when there are more groups than buckets.
 #pragma once
 
 #include <atomic>
@@ -20,10 +20,10 @@ namespace rove::transport {
 
 struct QueuePair;
 
-// Of a port.
+// A group of a port.
 class MulticastGroup {
   public:
-    // The members that belong to `worker`, in the order in which they joined.
+    // Returns the members that belong to `worker`, in the order in which they joined.
     const std::vector<QueuePair*>& members(uint16_t worker) const {
         static const std::vector<QueuePair*> kNone;
         return worker < by_worker_.size() ? by_worker_[worker] : kNone;
@@ -38,7 +38,7 @@ class MulticastGroup {
     const uint16_t port_;
     const wire::Gid address_;
     std::vector<std::vector<QueuePair*>> by_worker_;
-    size_t count_ = 0;                            // of all workers
+    size_t count_ = 0;                            // members of all workers
     std::atomic<MulticastGroup*> next_{nullptr};  // in the bucket's list
 };
 
@@ -47,22 +47,23 @@ class MulticastGroups {
     explicit MulticastGroups(GracePeriod& grace = NoReaders::instance());
     ~MulticastGroups();
 
-    // Control calls. They wait for a grace period: what they took out of sight is used by no worker any more.
-    // False: the QP is a member already.
+    // Control calls. They wait for a grace period, after which no worker uses the removed memory. Returns false if the
+    // QP is a member already.
     bool attach(const wire::Gid& group, QueuePair& qp);
-    // False: the QP is no member.
+    // Returns false if the QP is not a member.
     bool detach(const wire::Gid& group, QueuePair& qp);
 
-    // Any thread that the grace periods wait for, until its round ends. Null: nobody has joined.
+    // Returns the group, or null without members. Called by any thread that the grace periods wait for; valid until its
+    // round ends.
     const MulticastGroup* find(uint16_t port, const wire::Gid& group) const {
         return find(*buckets_.load(std::memory_order_acquire), port, group);  // pairs with grow()
     }
-    // Of control calls.
+    // For control calls.
     size_t size() const { return size_; }
 
   private:
     using Buckets = std::vector<std::atomic<MulticastGroup*>>;
-    static constexpr size_t kFirstBuckets = 64;  // a power of two, as all later ones
+    static constexpr size_t kFirstBuckets = 64;  // a power of two, like all later sizes
 
     static size_t bucket_of(const Buckets& buckets, uint16_t port, const wire::Gid& group);
     static MulticastGroup* find(const Buckets& buckets, uint16_t port, const wire::Gid& group);
@@ -72,7 +73,7 @@ class MulticastGroups {
 
     GracePeriod& grace_;
     std::atomic<Buckets*> buckets_;
-    std::mutex mutex_;  // among control calls, for what they change
+    std::mutex mutex_;  // among control calls, for their changes
     size_t size_ = 0;
 };
 

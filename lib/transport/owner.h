@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the layer above has behind a queue of the transport, which hands it back with events and otherwise never looks.
+// The layer above's object behind a queue of the transport, which passes it back with events and never uses it
+// otherwise.
 #pragma once
 
 namespace rove::transport {
 
-// Whoever owns a QueuePair, a CompletionQueue or a SharedRecvQueue derives from it.
+// The base of the owners of QueuePair, CompletionQueue and SharedRecvQueue.
 struct Owner {};
 
 }  // namespace rove::transport

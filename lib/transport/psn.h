@@ -18,7 +18,7 @@ class Psn {
     constexpr Psn& operator++() { return *this = *this + 1; }
     constexpr Psn previous() const { return Psn(value_ - 1); }
 
-    // Signed distance in packets, -2^23 .. 2^23 - 1: positive when *this comes after `other`.
+    // Returns the signed distance in packets, -2^23 .. 2^23 - 1, which is positive if *this comes after `other`.
     constexpr int32_t operator-(Psn other) const { return static_cast<int32_t>((value_ - other.value_) << 8) >> 8; }
 
     constexpr bool operator==(const Psn&) const = default;

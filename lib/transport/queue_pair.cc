@@ -39,7 +39,7 @@ void QueuePair::leave_xrc_srq() {
     unlink_from_xrc_srq();
 }
 
-// With the lock of the SRQ's members.
+// The caller holds the lock of the SRQ's members.
 void QueuePair::unlink_from_xrc_srq() {
     (previous_member != nullptr ? previous_member->next_member : srq->members) = next_member;
     if (next_member != nullptr) next_member->previous_member = previous_member;

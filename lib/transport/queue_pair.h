@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue pair: what identifies it, its attributes, its queues, its place among the worker's, and what it speaks. It
-// belongs to one worker; control calls change it only while they hold that worker. Units: times in nanoseconds of the
-// worker's clock (0 = not set), sizes in bytes, packets where named.
+// A queue pair: its identity, attributes, queues, place in the worker's lists, and protocol state. It belongs to one
+// worker; control calls change it only while they hold that worker. Units: times in nanoseconds of the worker's clock
+// (0 = not set), sizes in bytes, packets where named.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -30,12 +30,11 @@
 namespace rove::transport {
 
 inline constexpr uint32_t kMaxMessageBytes = 1u << 31;    // IBTA 9.4.1
-inline constexpr uint32_t kMaxMessagePackets = 1u << 22;  // half of those by which Psn tells before from after
-inline constexpr uint32_t kMaxRdAtomic = 128;             // requests, both ways; what ConnectX devices offer
+inline constexpr uint32_t kMaxMessagePackets = 1u << 22;  // half of the PSNs that Psn can order
+inline constexpr uint32_t kMaxRdAtomic = 128;             // requests in each direction; the value of ConnectX devices
 
-// The MAC that frames to a neighbour go to. It may change at any time, so it is written into each frame, and whoever
-// sends need not be told. (An ICRC does not cover MACs.) Paths share it with the datapath's table of neighbours, which
-// changes it.
+// The MAC that frames to a neighbour are sent to. It may change at any time, so it is written into each frame, and
+// senders need no notice. (An ICRC does not cover MACs.) Paths share it with the table of neighbours, which changes it.
 class NextHop {
   public:
     explicit NextHop(const wire::MacAddress& mac) { set(mac); }
@@ -50,7 +49,7 @@ class NextHop {
         write(mac.data());
         return mac;
     }
-    // To the first six bytes of a frame.
+    // Writes the MAC to the first six bytes of a frame.
     void write(uint8_t* frame) const {
         const uint64_t bytes = mac_.load(std::memory_order_relaxed);
         const auto low = static_cast<uint32_t>(bytes);
@@ -63,20 +62,20 @@ class NextHop {
     std::atomic<uint64_t> mac_;
 };
 
-// Where a QP's or an address handle's packets go. Filled by the datapath when the address is resolved.
+// The destination of a QP's or an address handle's packets. The datapath fills it in when the address is resolved.
 struct Path {
     wire::Flow flow;
     wire::FlowTemplate headers;
-    std::shared_ptr<const NextHop> next_hop;  // whose MAC frames get; null: the one in `headers`
+    std::shared_ptr<const NextHop> next_hop;  // its MAC is written into frames; null: the MAC in `headers`
     uint16_t port = 0;                        // the device's port, as in QueuePair::port
-    uint16_t outlet = 0;                      // where the driver sends it from: the port's, or a neighbour's
+    uint16_t outlet = 0;                      // the driver's queue for it: the port's, or a neighbour's
     bool loopback = false;                    // the destination is the device itself
-    bool multicast = false;                   // ... a group, which QPs of the device may have joined too
+    bool multicast = false;                   // the destination is a group, which QPs of the device may have joined too
 };
 
 class PeerCapabilityCache;
 
-// What was said with the peer about mp before RTR (mp/hello.h).
+// The exchange with the peer about mp before RTR (mp/hello.h).
 struct HelloState {
     enum class Answer : uint8_t { kNone, kYes, kNo };
     enum class Decision : uint8_t { kUndecided, kRc, kMp };
@@ -85,41 +84,41 @@ struct HelloState {
         wire::Gid gid{};
         bool operator==(const RemoteQp&) const = default;
     };
-    // So many parties can be told yes before the QP knows its peer. More are not answered: the promise to one must not
-    // be pushed out by what others say.
+    // The maximum of parties that can get a yes before the QP knows its peer. Others get no answer: the offer to one
+    // must not be displaced by the messages of others.
     static constexpr size_t kPromises = 4;
 
-    uint32_t nonce = 0;                          // of our question; 0: none
-    std::atomic<Answer> answer = Answer::kNone;  // to it; read by the thread that waits
-    Decision decision = Decision::kUndecided;    // ours
-    PeerCapabilityCache* peers = nullptr;        // where its device keeps who speaks mp; null: nowhere
-    bool has_peer = false;                       // while the QP is being connected and asks, and from then on
-    RemoteQp peer;                               // ... whom
-    uint64_t answered_ns = 0;                    // when a question was answered last
-    uint64_t asked_back_ns = 0;                  // ... when one that came too late was answered by a question
-    // To whom we said that we will speak it, while it was open. Whoever can write a frame can ask in somebody's name,
-    // so a promise counts when its party has answered a question in return.
+    uint32_t nonce = 0;                          // the nonce of our question; 0: no question
+    std::atomic<Answer> answer = Answer::kNone;  // to our question; read by the thread that waits
+    Decision decision = Decision::kUndecided;    // our own decision
+    PeerCapabilityCache* peers = nullptr;        // the device's cache of peers that speak mp; may be null
+    bool has_peer = false;                       // set while the QP is being connected and asks, and from then on
+    RemoteQp peer;                               // valid with has_peer
+    uint64_t answered_ns = 0;                    // time of the last answered question
+    uint64_t asked_back_ns = 0;                  // time at which a late question was last answered by a question
+    // A party to which we have offered mp. Anyone who can write a frame can ask in another's name, so an offer counts
+    // only when its party has answered a question in return.
     struct PendingOffer {
         RemoteQp party;
-        uint32_t nonce = 0;  // of that question; 0: none was asked
+        uint32_t nonce = 0;  // the nonce of that question; 0: none was asked
         bool confirmed = false;
     };
     std::array<PendingOffer, kPromises> promises{};
     size_t promise_count = 0;
 
-    // Null: nothing was promised.
+    // Returns null if nothing was offered.
     PendingOffer* promised(const RemoteQp& party) {
         for (size_t i = 0; i < promise_count; ++i)
             if (promises[i].party == party) return &promises[i];
         return nullptr;
     }
-    // Whether there is anybody who relies on this QP's speaking mp.
+    // Returns true if a party relies on this QP's speaking mp.
     bool has_confirmed() const {
         for (size_t i = 0; i < promise_count; ++i)
             if (promises[i].confirmed) return true;
         return false;
     }
-    // Null: there is no room. For the peer there always is.
+    // Returns null if there is no room. For the peer there is always room.
     PendingOffer* promise(const RemoteQp& party) {
         if (PendingOffer* const earlier = promised(party)) return earlier;
         const bool is_peer = has_peer && party == peer;
@@ -128,10 +127,10 @@ struct HelloState {
         made = {.party = party};
         return &made;
     }
-    // The QP is about to be connected to `party`.
+    // Prepares for the connection to `party`.
     void begin(const RemoteQp& party, PeerCapabilityCache* known, uint32_t question) {
         nonce = question;
-        answer = Answer::kNone;  // an earlier attempt may have asked somebody else
+        answer = Answer::kNone;  // an earlier attempt may have asked another party
         peers = known;
         peer = party;
         has_peer = true;
@@ -152,35 +151,36 @@ struct QueuePair {
     ibv_qp_type type = IBV_QPT_RC;
     bool sq_sig_all = false;
     uint16_t port = 0;
-    wire::MacAddress mac{};             // of its device
+    wire::MacAddress mac{};             // MAC of its device
     bool blocks_own_multicast = false;  // IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
     uint32_t port_mtu = kMaxMtu;        // largest payload of a packet on that port, bytes
     uint16_t worker = 0;
     uint8_t priority = 1;  // doorbell ring and transmit order: 0 HIGH, 1 MEDIUM, 2 LOW
     const void* pd = nullptr;
-    const void* recv_pd = nullptr;  // of the receive requests: the SRQ's, or `pd`
-    const void* xrcd = nullptr;     // XRC TGT: its domain. `pd`, `recv_pd`, `recv_cq` and `srq` are
-                                    // then those of the SRQ that the last request named, or null
+    const void* recv_pd = nullptr;  // domain of the receive requests: the SRQ's, or `pd`
+    // XRC TGT: its domain. `pd`, `recv_pd`, `recv_cq` and `srq` then belong to the SRQ that the last request named, or
+    // are null.
+    const void* xrcd = nullptr;
     Owner* owner = nullptr;
     QueuePair *next_member = nullptr, *previous_member = nullptr;  // XRC TGT: in the list of `srq`
-    CompletionQueue* send_cq = nullptr;                            // null of an XRC TGT QP
-    CompletionQueue* recv_cq = nullptr;                            // null of an XRC INI QP
+    CompletionQueue* send_cq = nullptr;                            // null for an XRC TGT QP
+    CompletionQueue* recv_cq = nullptr;                            // null for an XRC INI QP
     SharedRecvQueue* srq = nullptr;
     uint32_t max_recv_sge = 0;
-    WindowList windows;  // of type 2 that are bound to it
+    WindowList windows;  // type 2 windows that are bound to it
     SendQueue sq;
     RecvQueue rq;
 
-    // Set by modify. Read by posting threads too. Sequentially consistent when written: after ERR is set, either
-    // flushing sees what was posted, or who posted sees ERR and asks for another flush.
+    // Set by modify, and also read by posting threads. Written with sequential consistency: after ERR is set, either
+    // flushing sees the posted requests, or the posting thread sees ERR and asks for another flush.
     std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
-    uint32_t access = 0;  // what the peer may do: IBV_ACCESS_REMOTE_*
+    uint32_t access = 0;  // rights of the peer: IBV_ACCESS_REMOTE_*
     uint32_t mtu = 1024;  // path MTU, bytes
     uint32_t remote_qpn = 0;
     uint32_t qkey = 0;
     uint16_t pkey = wire::kDefaultPkey;
-    uint8_t max_rd_atomic = 0;       // as requester
-    uint8_t max_dest_rd_atomic = 0;  // as responder
+    uint8_t max_rd_atomic = 0;       // limit as requester
+    uint8_t max_dest_rd_atomic = 0;  // limit as responder
     uint8_t timeout = 0;             // 4.096 us * 2^timeout; 0 = never
     uint8_t retry_cnt = 0;
     uint8_t rnr_retry = 0;      // 7 = for ever
@@ -188,21 +188,21 @@ struct QueuePair {
     Path path;                  // connected types
 
     SendPosition position;     // in `sq`
-    ReceiveSlot slot;          // of the message in progress
+    ReceiveSlot slot;          // for the message in progress
     bool established = false;  // IBV_EVENT_COMM_EST was raised
     HelloState hello;
-    // Nothing before RTR. Made by Engine::start_receiving(), unmade by RESET.
+    // Empty before RTR. Made by Engine::start_receiving(), unmade by RESET.
     std::variant<std::monostate, Rc, std::unique_ptr<Mp>, Uc, Ud, Xrc> protocol;
 
-    // The engine's scheduling.
+    // The engine's scheduling state.
     bool active = false;          // in an active list
-    bool requests_first = false;  // in its next turn: in the last one they found no room
+    bool requests_first = false;  // in its next turn, because they found no room in the last one
     QueuePair* next_active = nullptr;
-    uint32_t heap_index = UINT32_MAX;   // among the deadlines; UINT32_MAX = it has none
-    std::atomic<bool> doorbell{false};  // rung and not yet taken by the worker
-    QueuePair* next_rung = nullptr;     // in the driver's list of those
+    uint32_t heap_index = UINT32_MAX;   // among the deadlines; UINT32_MAX = not in the heap
+    std::atomic<bool> doorbell{false};  // rung and not yet consumed by the worker
+    QueuePair* next_rung = nullptr;     // in the driver's list of rung QPs
 
-    // What it speaks; null where it speaks something else, or nothing yet.
+    // Return the state of a protocol, or null if the QP speaks another one or none yet.
     Rc* rc() { return std::get_if<Rc>(&protocol); }
     const Rc* rc() const { return std::get_if<Rc>(&protocol); }
     Mp* mp() {
@@ -216,19 +216,19 @@ struct QueuePair {
     Uc* uc() { return std::get_if<Uc>(&protocol); }
     Ud* ud() { return std::get_if<Ud>(&protocol); }
     Xrc* xrc() { return std::get_if<Xrc>(&protocol); }
-    // What RC and XRC have in common.
+    // Returns the common part of RC and XRC.
     const Rc* rc_or_xrc() const {
         const Rc* rc = this->rc();
         return rc != nullptr ? rc : std::get_if<Xrc>(&protocol);
     }
     Rc* rc_or_xrc() { return const_cast<Rc*>(std::as_const(*this).rc_or_xrc()); }
-    // DCQCN's state; null where it speaks a protocol with another congestion control, or none.
+    // Returns DCQCN's state, or null for a protocol with another congestion control or none.
     Congestion* congestion() {
         if (Rc* rc = this->rc_or_xrc()) return &rc->congestion;
         Uc* uc = this->uc();
         return uc != nullptr ? &uc->congestion : nullptr;
     }
-    // Calls `with` with the Rc, Mp, Uc, Ud or Xrc that it speaks, if any.
+    // Calls `with` with its Rc, Mp, Uc, Ud or Xrc, if any.
     [[gnu::always_inline]] void visit(auto&& with) {
         if (Rc* const rc = this->rc(); rc != nullptr) [[likely]]
             return with(*rc);
@@ -237,24 +237,24 @@ struct QueuePair {
         if (Ud* const ud = this->ud(); ud != nullptr) return with(*ud);
         if (Xrc* const xrc = this->xrc(); xrc != nullptr) return with(*xrc);
     }
-    // Of the packets that it understands. Before RTR: of none.
+    // Returns the service of the packets that it understands. Before RTR there is no such service.
     wire::Service service() const {
         static constexpr wire::Service kServices[] = {wire::Service::kCnp, wire::Service::kRc, wire::Service::kMp,
                                                       wire::Service::kUc,  wire::Service::kUd, wire::Service::kXrc};
         return kServices[protocol.index()];
     }
-    // PSN of the next request that is sent, and of the one that is expected (ibv_query_qp).
+    // Return the PSN of the next request to send, and of the next one expected (ibv_query_qp).
     uint32_t next_psn() const;
     uint32_t expected_psn() const;
-    // For as many READs and atomics at a time as max_rd_atomic and max_dest_rd_atomic say by now.
+    // Makes room for the number of READs and atomics in max_rd_atomic and max_dest_rd_atomic.
     void make_room();
     bool is_connected() const { return type != IBV_QPT_UD; }
     bool has_overrun_cq() const {
         return (send_cq != nullptr && send_cq->is_overrun()) || (recv_cq != nullptr && recv_cq->is_overrun());
     }
-    // XRC TGT, on its worker: it acts as `next` from now on, whose protection domain, receives and CQ it then has.
+    // XRC TGT, on its worker: makes it act as `next` from now on, with that SRQ's protection domain, receives and CQ.
     void join_xrc_srq(SharedRecvQueue& next);
-    // The SRQ goes, or the QP. A receive that it had taken goes with it.
+    // Called when the SRQ or the QP goes away. A receive that the QP had taken is lost with it.
     void leave_xrc_srq();
     void unlink_from_xrc_srq();
     bool may_receive() const {
@@ -263,9 +263,9 @@ struct QueuePair {
     }
 };
 
-// Returns the worker of one of the XRC TGT QPs that act as `srq`; nothing if there is none. Any thread.
+// Returns the worker of one of the XRC TGT QPs that act as `srq`, or nothing without such a QP. Any thread may call it.
 std::optional<uint16_t> worker_of_members(SharedRecvQueue& srq);
-// Makes the QPs of `worker`, which stands still, leave `srq`.
+// Makes the QPs of `worker`, which is quiesced, leave `srq`.
 void dismiss_members(const WorkerQuiesced& held, SharedRecvQueue& srq, uint16_t worker);
 
 }  // namespace rove::transport

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proofs that workers stand still. What may only be called then takes one of these, so that it cannot be called
-// otherwise. Who can stop workers derives from them: lib/datapath's Worker::Hold and Runtime::Pause, and tests, which
-// have one thread.
+// Proofs that workers are quiesced. A function that requires this takes one of these objects, so that it cannot be
+// called otherwise. The ways to quiesce workers derive from them: Worker::Hold and Runtime::Pause in lib/runtime, and
+// tests, which have one thread.
 //
-// And the way to change what workers read without stopping them: publish the new by a store with release order, take
-// the old out of their sight, and wait for a grace period before its memory is used again (McKenney and Slingwine,
-// "Read-copy update", 1998; QSBR: a worker's round is its read-side section).
+// Also the way to change shared data without stopping workers: publish the new version by a store with release order,
+// unlink the old one, and wait for a grace period before its memory is reused (McKenney and Slingwine, "Read-copy
+// update", 1998; QSBR: a worker's round is its read-side section).
 #pragma once
 
 namespace rove::transport {
 
-// One worker stands still, of which the caller says elsewhere that it is the right one.
+// One worker is quiesced. The caller names it elsewhere.
 class WorkerQuiesced {
   public:
     WorkerQuiesced(const WorkerQuiesced&) = delete;
@@ -30,15 +30,15 @@ class AllWorkersQuiesced : public WorkerQuiesced {
 
 class GracePeriod {
   public:
-    // Returns when each worker has ended the round that it was in: none has a pointer any more to what was out of sight
-    // before the call. Not from within a round, nor by who holds a worker.
+    // Returns when each worker has ended the round that it was in, after which none has a pointer to data that was
+    // unlinked before the call. Must not be called within a round, or by a thread that holds a worker.
     virtual void wait() = 0;
 
   protected:
     ~GracePeriod() = default;
 };
 
-// Where who changes a table is the only one who reads it.
+// For tables whose only reader is the thread that changes them.
 class NoReaders final : public GracePeriod {
   public:
     void wait() override {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a queue pair has that speaks RC or XRC as IBTA defines them, and what one has that speaks UC or UD.
-// Units: nanoseconds of the worker's clock (0 = not set), bytes, packets.
+// The state of a queue pair that speaks RC or XRC as IBTA defines them, and of one that speaks UC or UD. Units:
+// nanoseconds of the worker's clock (0 = not set), bytes, packets.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace rove::transport {
 
-// Go-back-N always resumes at `una`, so what is on its way is described by two positions and no packet list.
+// Go-back-N always resumes at `una`, so two positions describe the packets in flight and no packet list is needed.
 struct RcRequester {
-    Psn next_psn;          // of the next packet to send
+    Psn next_psn;          // PSN of the next packet to send
     Psn max_psn;           // one past the highest PSN ever sent
     Psn una;               // oldest PSN not acknowledged
     Psn rewound_to;        // `una` at the last rewind; NAKs and gaps at the same place do not rewind again
     bool rewound = false;  // since the last progress
-    Psn resumed_at;        // where sending last went on at `una`: a READ request may start there
-    Counter cause = Counter::kResentTimeout;  // of the last rewind
+    Psn resumed_at;        // the position of `una` at which sending last resumed: a READ request may start there
+    Counter cause = Counter::kResentTimeout;  // cause of the last rewind
     RetryTimer retry;
-    // Packets that may be on their way. One after a timeout, until something new is acknowledged: a peer that is only
-    // slow shall not get all that it has still to read once more.
+    // The limit of packets in flight. It is one after a timeout, until something new is acknowledged, so that a slow
+    // peer does not get all unread packets once more.
     uint32_t window_packets = 1;
-    struct Undo {  // where sending was when the timeout passed
+    struct Undo {  // the position at the timeout
         uint32_t next_wqe = 0, next_packet = 0;
         Psn next_psn;
         bool valid = false;
@@ -36,12 +36,12 @@ struct RcRequester {
     bool probed = false;             // the packet `probe_psn` was sent as a probe, and no ACK has come since
     Psn probe_psn;
     uint64_t probe_deadline = kNever;
-    uint64_t alive_ns = 0;    // when the peer last showed that it is there
-    uint64_t silence_ns = 0;  // how long it is usually silent, at most, with packets under way
-    // the same of the present flight, which ends when a packet behind `flight_end` is answered
+    uint64_t alive_ns = 0;    // the last sign of life of the peer
+    uint64_t silence_ns = 0;  // the usual maximum of its silence with packets in flight
+    // The maximum of the present flight, which ends when a packet behind `flight_end` is answered.
     uint64_t flight_silence_ns = 0;
     Psn flight_end;
-    bool flight_probed = false;  // a probe was sent during it
+    bool flight_probed = false;  // a probe was sent during the flight
 
     bool outstanding() const { return una != max_psn; }
 };
@@ -51,7 +51,7 @@ struct RcJob : Job {
     uint32_t msn = 0;
     uint32_t sent = 0;         // READ: bytes already sent
     bool started = false;      // READ: a packet was sent
-    const void* pd = nullptr;  // XRC, READ: of the data
+    const void* pd = nullptr;  // XRC, READ: domain of the data
 
     uint32_t left() const { return bytes - sent; }
 };
@@ -60,15 +60,15 @@ struct RcResponder {
     Psn epsn;  // expected
     uint32_t msn = 0;
     MessageInProgress message;
-    bool nak_sent = false;  // a sequence or RNR NAK was sent for epsn: no other before it comes
+    bool nak_sent = false;  // a sequence or RNR NAK was sent for epsn: no other before it arrives
     bool ack_due = false;
     uint8_t ack_syndrome = wire::kSyndromeAck;
     Psn ack_psn;
     DelayedAck delay;
-    Ring<RcJob> jobs;  // in the order of their responses; note 2 of responder.h says how many
+    Ring<RcJob> jobs;  // in the order of their responses; note 2 of responder.h explains their number
     AtomicReplay atomics;
 
-    // Whether there is an answer to send, now or when it has waited.
+    // Returns true if there is an answer to send, now or after its wait.
     bool has_answers() const { return !jobs.empty() || ack_due; }
     void make_room(uint32_t requests) {
         jobs.make_room(2 * requests);
@@ -76,11 +76,11 @@ struct RcResponder {
     }
 };
 
-// DCQCN, both its ends.
+// Both ends of DCQCN.
 struct Congestion {
     Dcqcn rate;
-    uint64_t last_cnp_ns = 0;  // when we last told the peer
-    bool cnp_due = false;      // ... and could not, since the port took nothing
+    uint64_t last_cnp_ns = 0;  // time of the last CNP to the peer
+    bool cnp_due = false;      // a CNP is due that the port could not take
 };
 
 struct Rc {
@@ -91,21 +91,21 @@ struct Rc {
     Congestion congestion;
 };
 
-// XRC (annex A14): RC whose requests name an SRQ, as which the responder then acts: its protection domain, its receive
-// requests, its completion queue. An INI QP only sends requests, and a TGT QP only answers them.
+// XRC (annex A14): RC whose requests name an SRQ. The responder then acts as that SRQ, with its protection domain,
+// receive requests and completion queue. An INI QP only sends requests, and a TGT QP only answers them.
 struct Xrc : Rc {
     static constexpr wire::Service kService = wire::Service::kXrc;
 };
 
 struct Uc {
-    Psn next_psn;  // of the next packet to send
+    Psn next_psn;  // PSN of the next packet to send
     Psn epsn;      // expected
     MessageInProgress message;
     Congestion congestion;
 };
 
 struct Ud {
-    Psn next_psn;  // of the next packet to send
+    Psn next_psn;  // PSN of the next packet to send
 };
 
 }  // namespace rove::transport

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's memory may have gone when a worker reads or writes it: the driver's fault handler then leaves the engine
-// from within a copy. Before the copy nothing has changed that doing the same once more would not change in the same
-// way, but for what is put right here; and once more, the region's key is refused as one that never was. So every error
-// is that of a wrong key: its status, NAK and event come from where those come from.
+// A program's memory may vanish while a worker reads or writes it; the driver's fault handler then leaves the engine
+// from within a copy. Before the copy, all changes are such that the same step can be repeated, except for those undone
+// here. On repetition the region's key is refused like an unknown one. Every error is therefore that of a wrong key,
+// with its status, NAK and event.
 #pragma once
 
 #include "transport/engine.h"
@@ -11,11 +11,11 @@ namespace rove::transport {
 
 template <class S>
 bool Engine<S>::recover_receive(const wire::ParsedFrame& frame, QueuePair* qp) {
-    if (core_.released != nullptr) {  // the frame has had its effect, and an earlier one that waited for it not
+    if (core_.released != nullptr) {  // the frame has taken effect, and an early packet that waited for it has not
         MpResponderLogic<S>(core_, *qp, *qp->mp()).recover(std::exchange(core_.released, nullptr));
         return false;
     }
-    // Counted as received, and expected once more.
+    // It was counted as received, and is expected once more.
     if (qp != nullptr && qp->type == IBV_QPT_UC)
         if (Uc* uc = std::get_if<Uc>(&qp->protocol)) uc->epsn = Psn(frame.headers.bth.psn);
     return true;

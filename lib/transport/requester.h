@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requester of RC, and of XRC (P): turns work requests into packets, follows ACKs and responses, recovers.
-// Units: nanoseconds, bytes, packets.
+// The requester of RC, and of XRC (P): turns work requests into packets, handles ACKs and responses, and recovers
+// losses. Units: nanoseconds, bytes, packets.
 //
 // DESIGN NOTES
-// 1. Go-back-N resumes at `una`, never elsewhere: all before it is done, all after it is sent again. So no list of
-//    packets is kept; a packet is made from its work request each time. A READ of which a part has arrived is asked for
+// 1. Go-back-N always resumes at `una`: everything before it is done, everything after it is sent again. So there is no
+//    list of packets; a packet is made from its work request each time. A READ that has partly arrived is requested
 //    again from there (IBTA 9.4.4.2 allows a READ request that starts inside an earlier one's PSN range).
-// 2. A large READ goes out as several READ requests of a quarter of the window each. On the wire their PSNs are those
-//    that one request would have used, and the responder cannot run further ahead than our window. It sends all of that
-//    at once, for no ACK holds it back, so in bytes it is less than a WRITE's with the largest MTU: 1 MiB in the ring
-//    and the rest of it does not fit into a core's L2, and with far cores READs fell from 40 to 25 Gb/s by turns.
-// 3. Loss of a last packet, of its ACK, or of a NAK leaves nothing that provokes another NAK. Waiting for the verbs'
-//    timeout (67 ms and more) would be right but slow, so after twice the usual silence the packet at `una` is sent
-//    once more (after the tail loss probe of RFC 8985, section 7). If it had arrived, it is a duplicate, and every
-//    responder acknowledges all that it has; if not, its own ACK says that what was sent behind it is gone too. Probes
-//    do not count as retries. For a READ, the probe asks for all its data again. Too early, it lengthens the queue that
-//    was slow: so the usual silence is a peak that fades, and probes stay as far apart as they had to go until a flight
-//    was answered without one.
-// 4. A peer that is slow is not dead (RetryTimer). Each timeout repeats one packet, not the window, and so does what is
-//    inferred from a probe, whose answer may have been that to an earlier packet. When an answer shows that the rest
-//    has arrived as well, sending goes on where it was; otherwise the window grows by what is acknowledged, and so
-//    doubles in each round trip. What is lost while it is small often has nothing behind it that would earn a NAK, so
-//    probes go on: nothing else moves a sender whose window is full, though it has more to repeat.
+// 2. A large READ is sent as several READ requests of a quarter of the window each. On the wire their PSNs are those of
+//    a single request, and the responder cannot run further ahead than our window. It sends all of that at once, since
+//    no ACK holds it back; so with the largest MTU the window is smaller in bytes than a WRITE's: 1 MiB in the ring and
+//    the rest of it does not fit into a core's L2, and with distant cores READs fell from 40 to 25 Gb/s at times.
+// 3. The loss of a last packet, of its ACK, or of a NAK leaves nothing that provokes another NAK. Waiting for the
+//    verbs' timeout (67 ms and more) would be correct but slow, so after twice the usual silence the packet at `una` is
+//    sent once more (after the tail loss probe of RFC 8985, section 7). If it had arrived, it is a duplicate, and every
+//    responder acknowledges all that it has; if not, its own ACK shows that the packets behind it are lost too. Probes
+//    do not count as retries. For a READ, the probe requests all its data again. A probe that is too early lengthens
+//    the slow queue, so the usual silence is a decaying peak, and probes stay as far apart as they were until a flight
+//    is answered without one.
+// 4. A slow peer is not dead (RetryTimer). Each timeout repeats one packet rather than the window, and so does a loss
+//    that is inferred from a probe, whose answer may belong to an earlier packet. If an answer shows that the rest has
+//    arrived as well, sending resumes where it was; otherwise the window grows with each acknowledged packet, and so
+//    doubles in each round trip. A packet lost while the window is small often has nothing behind it that would cause a
+//    NAK, so probes continue: nothing else moves a sender with a full window that has more to repeat.
 #pragma once
 
 #include "transport/burst.h"
@@ -44,25 +44,25 @@ class RcRequesterLogic {
           congestion_(rc.congestion.rate) {}
 
     uint32_t transmit(uint32_t budget);
-    // Whether transmit() would find a request that nothing but a fence can hold back.
+    // Returns true if transmit() would find a request that only a fence can hold back.
     bool can_send() const {
         return qp_.state == IBV_QPS_RTS && p_.next_wqe != limit() && retry_.rnr_until <= core_.now_ns && window_open();
     }
-    // Whether there is anything to send: not that it may be sent now.
+    // Returns true if there is anything to send, whether or not it may be sent now.
     bool has_work() const { return p_.next_wqe != limit() || p_.failed; }
     void receive_ack(const wire::Headers& headers);
-    // Of the path MTU, and READ data.
+    // Receives READ data of the path MTU.
     [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame);
     void receive_read_response(const wire::ParsedFrame& frame);
     void receive_atomic_response(const wire::Headers& headers);
     void expire();
-    // The program waits until all that was sent is acknowledged (SQD), and the last packet may not have asked for that.
+    // Asks for an ACK when the program waits for all sent packets (SQD), since the last one may not have asked.
     void ask_for_ack() {
         if (!r_.outstanding() || r_.next_psn != r_.max_psn || r_.since_ack_req == 0) return;
         r_.probe_deadline = core_.now_ns;
         core_.deadlines.schedule(qp_, r_.probe_deadline);
     }
-    // recover-inl.h; `packets` of a run went out.
+    // Repairs the state after a fault (recover-inl.h); `packets` of a burst were sent.
     void recover(uint32_t packets);
     uint64_t next_deadline() const {
         uint64_t deadline = std::min(core_.ack_deadline(retry_), r_.probe_deadline);
@@ -76,7 +76,7 @@ class RcRequesterLogic {
 
     bool window_open() const { return r_.next_psn - r_.una < static_cast<int32_t>(r_.window_packets); }
     uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? p_.drain_wqe : qp_.sq.available_until(); }
-    // Whether an ACK of packet `psn` keeps the window moving.
+    // Returns true if packet `psn` must ask for an ACK to keep the window moving.
     bool ack_req_for_window(Psn psn) const {
         return r_.since_ack_req + 1u >= core_.config.ack_interval_packets ||
                psn - r_.una + 1 >= static_cast<int32_t>(r_.window_packets);
@@ -85,13 +85,13 @@ class RcRequesterLogic {
     uint64_t probe_ns() const {
         return std::max(core_.config.min_probe_ns, 2 * r_.silence_ns) << std::min<uint8_t>(r_.probes, 10);
     }
-    // PSNs that READs may have on their way, and those of one READ request (design note 2). With one request at a time
-    // the pieces would only wait for each other.
+    // Return the PSNs that READs may have in flight, and the PSNs of one READ request (design note 2). With one request
+    // at a time the pieces would only wait for each other.
     uint32_t read_window() const {
         return std::max(qp_.mtu == 4096 ? core_.config.window_packets / 2 : core_.config.window_packets, 1u);
     }
     uint32_t read_chunk() const { return qp_.max_rd_atomic < 2 ? UINT32_MAX : std::max(read_window() / 4, 1u); }
-    // Whether the next part of `wqe`, a READ, must wait for answers to others.
+    // Returns true if the next part of `wqe`, a READ, must wait for answers to others.
     bool read_waits(const SendWqe& wqe) const {
         if (r_.reads_outstanding == 0) return false;
         if (r_.reads_outstanding >= qp_.max_rd_atomic) return true;
@@ -112,7 +112,7 @@ class RcRequesterLogic {
     void count_again(Counter cause, uint32_t psns, uint32_t packets);
     void execute_local(SendWqe& wqe);
     bool acknowledge(Psn end);
-    // `una` moved by so many packets. Of a burst, the first has most often said all that there is to say.
+    // Handles an advance of `una`. In a burst, the first call most often does all the work.
     void progress(uint32_t acknowledged) {
         if (r_.window_packets != core_.config.window_packets) [[unlikely]]
             open_window(acknowledged);
@@ -143,9 +143,9 @@ class RcRequesterLogic {
         return psn == r_.una && psn < r_.max_psn && any_begun() && (oldest().*kind)();
     }
     void drop_response(Psn psn);
-    // Whether a packet of READ data may be what `op` says, at this place among those that READ requests asked for.
+    // The operations that a packet of READ data may have at its place among the requested ones.
     struct Part {
-        bool begins, may_begin, ends;  // only First or Only; also them; Last or Only
+        bool begins, may_begin, ends;  // only First or Only; also these two; Last or Only
         bool is(wire::Op op) const {
             using enum wire::Op;
             const bool first = op == kReadResponseFirst || op == kReadResponseOnly;
@@ -168,8 +168,8 @@ class RcRequesterLogic {
     Dcqcn& congestion_;
 };
 
-// All packets before `end` are acknowledged; completes the requests that this ends. Stops at a READ or atomic whose
-// response is missing. Returns whether anything moved.
+// Acknowledges all packets before `end` and completes the requests that end there. Stops at a READ or atomic without
+// its response. Returns true if anything moved.
 template <class S, class P>
 bool RcRequesterLogic<S, P>::acknowledge(Psn end) {
     const Psn before = r_.una;
@@ -206,7 +206,7 @@ void RcRequesterLogic<S, P>::note_progress() {
     retry_.progress_ns = core_.silence_ns();
     on_progress();
     if (r_.una > r_.flight_end) {
-        if (!r_.flight_probed) {  // Karn: what was asked for twice tells no time
+        if (!r_.flight_probed) {  // Karn: a packet that was requested twice gives no time
             r_.silence_ns = std::max(r_.flight_silence_ns, (7 * r_.silence_ns + r_.flight_silence_ns) / 8);
             r_.probes = 0;
         }
@@ -225,7 +225,7 @@ void RcRequesterLogic<S, P>::on_progress() {
     r_.alive_ns = core_.now_ns;
 }
 
-// Any valid answer, though it may say nothing new.
+// Handles any valid answer, even one that acknowledges nothing new.
 template <class S, class P>
 void RcRequesterLogic<S, P>::on_valid_response() {
     on_progress();
@@ -246,19 +246,19 @@ void RcRequesterLogic<S, P>::restart_timers() {
     core_.deadlines.schedule(qp_, next_deadline());
 }
 
-// The next packet to send is the one at `una`.
+// Makes the packet at `una` the next one to send.
 template <class S, class P>
 void RcRequesterLogic<S, P>::resume_at_una() {
     p_.next_wqe = qp_.sq.consumed();
     p_.next_packet = 0;
     r_.next_psn = r_.resumed_at = r_.una;
     r_.reads_outstanding = 0;
-    // A begun request is somewhere in its packets; one that never began starts at `una` by itself.
+    // A begun request is at some packet; one that never began starts at `una` by itself.
     if (any_begun()) p_.next_packet = static_cast<uint32_t>(r_.una - Psn(oldest().first_psn));
 }
 
-// `una` is beyond what was to be sent next: more has arrived than was repeated. So after a timeout what was on its way
-// has not been lost, but the peer was slow (F-RTO, RFC 5682): it is not sent again.
+// Resumes behind `una`, which has passed the next packet to send: more has arrived than was repeated. After a timeout
+// the packets in flight were thus not lost, but the peer was slow (F-RTO, RFC 5682), so they are not sent again.
 template <class S, class P>
 void RcRequesterLogic<S, P>::go_on() {
     if (r_.undo.valid && r_.una <= r_.undo.next_psn) {
@@ -279,12 +279,12 @@ void RcRequesterLogic<S, P>::rewind(Counter cause) {
     r_.rewound = true;
     r_.cause = cause;
     r_.rewound_to = r_.una;
-    p_.failed = false;  // found again when its turn comes
+    p_.failed = false;  // found again in its turn
     resume_at_una();
     core_.activate(qp_);
 }
 
-// What was sent has perhaps only not been read yet: one packet first (design note 4).
+// The packets may only be unread, so one is sent first (design note 4).
 template <class S, class P>
 void RcRequesterLogic<S, P>::rewind_carefully(Counter cause) {
     RcRequester::Undo undo = r_.undo;
@@ -294,7 +294,7 @@ void RcRequesterLogic<S, P>::rewind_carefully(Counter cause) {
     r_.undo = undo;
 }
 
-// The oldest request ends with `status`, and the QP with it.
+// Completes the oldest request with `status` and ends the QP.
 template <class S, class P>
 void RcRequesterLogic<S, P>::fail(ibv_wc_status status) {
     core_.complete_send(qp_, qp_.sq.consumed(), status);
@@ -311,7 +311,7 @@ void RcRequesterLogic<S, P>::expire() {
     const uint64_t now = core_.now_ns;
     if (retry_.rnr_until != 0 && retry_.rnr_until <= now) {
         retry_.rnr_until = 0;
-        // a sequence NAK now says that the first packet of this attempt was lost
+        // A sequence NAK from here on means that the first packet of this attempt was lost.
         r_.rewound = false;
     }
     if (retry_.ack_deadline <= core_.silence_ns()) {
@@ -335,7 +335,7 @@ void RcRequesterLogic<S, P>::expire() {
 template <class S, class P>
 void RcRequesterLogic<S, P>::probe() {
     const uint64_t late_ns = core_.now_ns - r_.probe_deadline;
-    if (late_ns > core_.config.min_probe_ns / 2) {  // we were away: what came meanwhile is still to be read
+    if (late_ns > core_.config.min_probe_ns / 2) {  // we were away: packets that came meanwhile have yet to be read
         r_.probe_deadline = core_.now_ns + core_.config.min_probe_ns / 2;
         return;
     }
@@ -346,7 +346,7 @@ void RcRequesterLogic<S, P>::probe() {
     if (r_.next_psn == r_.una || !any_begun()) return;  // about to be sent again
     ++core_.counters[Counter::kTailProbes];
     SendWqe& wqe = oldest();
-    // A READ's or atomic's answer is missing: ask again.
+    // The answer to a READ or atomic is missing: request it again.
     if (wqe.awaits_response() || wqe.packets == 0) {
         rewind(Counter::kResentEarly);
         return;
@@ -356,7 +356,7 @@ void RcRequesterLogic<S, P>::probe() {
         return;
     }
     if (!emit(wqe, static_cast<uint32_t>(r_.una - Psn(wqe.first_psn)), r_.una, true)) {
-        rewind(Counter::kResentEarly);  // its memory has gone: the request fails in its turn
+        rewind(Counter::kResentEarly);  // its memory has vanished: the request fails in its turn
         return;
     }
     r_.probed = true;
@@ -366,6 +366,6 @@ void RcRequesterLogic<S, P>::probe() {
 
 }  // namespace rove::transport
 
-// Its other parts.
+// The remaining parts of RcRequesterLogic.
 #include "transport/requester_receive-inl.h"
 #include "transport/requester_transmit-inl.h"

@@ -11,28 +11,28 @@ void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
     const Psn psn(headers.bth.psn);
     const uint8_t syndrome = headers.aeth.syndrome;
     const uint8_t kind = syndrome >> 5;
-    // An ACK may repeat the PSN before `una`; everything else names a packet that is on its way.
+    // An ACK may repeat the PSN before `una`; anything else must name a packet in flight.
     if (psn >= r_.max_psn || psn < r_.una.previous() || kind == 2 || kind > 3) {
         ++core_.counters[Counter::kDropResponse];
         return;
     }
-    // The backoff is for READs, whose probes ask for all their data (note 3). Of other requests a probe is one packet,
-    // and they come sooner again when answers come without: those of a slow peer may all be far apart.
+    // The backoff is for READs, whose probes request all their data (note 3). For other requests a probe is one packet,
+    // and probes come sooner again when answers arrive without them: the answers of a slow peer may all be far apart.
     if (r_.probes != 0 && psn >= r_.una && any_begun() && !oldest().awaits_response()) {
         if (!r_.probed || r_.probes == 1) --r_.probes;
-        r_.probe_deadline = core_.now_ns + probe_ns();  // sooner than it was
+        r_.probe_deadline = core_.now_ns + probe_ns();  // sooner than before
         core_.deadlines.schedule(qp_, r_.probe_deadline);
     }
     if (kind == 0) {
         ++core_.counters[Counter::kRxAcks];
         if (!acknowledge(psn + 1)) on_valid_response();
         if (r_.probed && qp_.state != IBV_QPS_ERR) {
-            // Nothing behind the probe has arrived, and what was sent before it would have.
+            // Nothing behind the probe has arrived, although packets sent before it would have.
             if (psn == r_.probe_psn && r_.una == psn + 1 && r_.outstanding())
                 rewind_carefully(Counter::kResentInferred);
             r_.probed = false;
         }
-        // A READ or atomic before the acknowledged packet without its response: the response was lost.
+        // A READ or atomic before the acknowledged packet has no response, so the response was lost.
         if (qp_.state != IBV_QPS_ERR && any_begun() && psn >= r_.una && oldest().awaits_response() && !rewound_here()) {
             rewind(Counter::kResentInferred);
         }
@@ -47,12 +47,12 @@ void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
     const bool here = r_.una == psn;  // false: a response before it is missing
     if (kind == 1 && here) {
         ++core_.counters[Counter::kRxNakRnr];
-        if (retry_.rnr_until > core_.now_ns) return;  // said already
+        if (retry_.rnr_until > core_.now_ns) return;  // reported already
         if (qp_.rnr_retry != 7 && retry_.rnr_retries_left-- == 0) {
             fail(IBV_WC_RNR_RETRY_EXC_ERR);
             return;
         }
-        retry_.retries_left = qp_.retry_cnt;  // somebody answers
+        retry_.retries_left = qp_.retry_cnt;  // the peer answers
         rewind(Counter::kResentRnr);
         retry_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
         retry_.ack_deadline = r_.probe_deadline = kNever;  // the peer is alive
@@ -76,18 +76,18 @@ void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
     }
     ++core_.counters[Counter::kRxNakSequence];
     if (core_.config.dcqcn.disorder_is_cnp) congestion_.on_cnp(core_.config.dcqcn, core_.now_ns);
-    // One rewind per place: a repeated NAK says nothing new, and a lost retransmission is the timer's.
+    // Each place causes one rewind: a repeated NAK brings nothing new, and a lost retransmission is left to the timer.
     if (!rewound_here()) rewind(Counter::kResentNack);
 }
 
-// The request that a response with this PSN answers: the oldest, if it is of that kind and nothing before it is
-// missing. Null otherwise; what is missing is asked for again.
+// Returns the request that a response with this PSN answers: the oldest, if it has that kind and nothing before it is
+// missing. Returns null otherwise, and requests missing data again.
 template <class S, class P>
 template <bool (SendWqe::*kind)() const>
 SendWqe* RcRequesterLogic<S, P>::answered_by(Psn psn) {
     if (is_answered_by<kind>(psn)) [[likely]]
         return &oldest();
-    if (psn >= r_.una && psn < r_.max_psn) {  // a response acknowledges what was before it
+    if (psn >= r_.una && psn < r_.max_psn) {  // a response acknowledges everything before it
         acknowledge(psn);
         if (qp_.state == IBV_QPS_ERR) return nullptr;
         if (is_answered_by<kind>(psn)) return &oldest();
@@ -96,11 +96,11 @@ SendWqe* RcRequesterLogic<S, P>::answered_by(Psn psn) {
     return nullptr;
 }
 
-// Of something else than the oldest request.
+// Drops a response that is not for the oldest request.
 template <class S, class P>
 void RcRequesterLogic<S, P>::drop_response(Psn psn) {
     ++core_.counters[Counter::kDropResponse];
-    if (r_.outstanding()) {  // the answer to what was asked for twice, say: the peer is not silent
+    if (r_.outstanding()) {  // for example the answer to a repeated request: the peer is not silent
         r_.probe_deadline = core_.now_ns + probe_ns();
         on_valid_response();
     }
@@ -108,7 +108,7 @@ void RcRequesterLogic<S, P>::drop_response(Psn psn) {
     if (later && any_begun() && oldest().awaits_response() && !rewound_here()) rewind(Counter::kResentInferred);
 }
 
-// The response packet at `una` was placed; `last` ends its request.
+// Accounts for the response packet at `una`, which was placed; `last` ends its request.
 template <class S, class P>
 void RcRequesterLogic<S, P>::take_response(bool last) {
     ++r_.una;
@@ -141,14 +141,14 @@ DirectPlacement RcRequesterLogic<S, P>::receive_in_place(const wire::ParsedFrame
     return DirectPlacement::kPlaced;
 }
 
-// Packet number `packet` of the READ `wqe`. Its data is asked for in parts (design note 2); and once more, from where
-// an answer was missing. Such a repetition begins with First or Only at a standard responder, with Middle or Last at
-// Linux rxe.
+// Returns the operations that packet number `packet` of the READ `wqe` may have. Its data is requested in parts (design
+// note 2), and again from the place where an answer was missing. Such a repetition begins with First or Only at a
+// standard responder, with Middle or Last at Linux rxe.
 template <class S, class P>
 auto RcRequesterLogic<S, P>::part_at(const SendWqe& wqe, uint32_t packet, Psn psn) const -> Part {
     const uint32_t chunk = read_chunk(), within = packet % chunk;
     const bool repeated = psn == r_.resumed_at;
-    // What begins a part that was asked for once can only be its first packet.
+    // A packet that begins a part which was requested once can only be its first.
     return {.begins = within == 0 && !repeated,
             .may_begin = within == 0 || repeated,
             .ends = within + 1 == chunk || packet + 1 == wqe.packets};

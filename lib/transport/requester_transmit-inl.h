@@ -66,7 +66,7 @@ uint32_t RcRequesterLogic<S, P>::transmit(uint32_t budget) {
     return packets;
 }
 
-// Whether the request at next_wqe may start now; gives it its PSNs.
+// Starts the request at next_wqe, if it may start now, and gives it its PSNs.
 template <class S, class P>
 auto RcRequesterLogic<S, P>::begin(SendWqe& wqe) -> Begin {
     if ((wqe.send_flags & IBV_SEND_FENCE) != 0 && r_.reads_outstanding != 0) return Begin::kWait;
@@ -89,8 +89,8 @@ bool RcRequesterLogic<S, P>::needs_ack_req(const SendWqe& wqe, bool last) {
            ack_req_for_window(r_.next_psn);
 }
 
-// Packets from the middle of a SEND or WRITE: what is the same for all is looked up once. Returns how many; 0: the next
-// one is the last, or to be looked at alone.
+// Sends packets from the middle of a SEND or WRITE, which share one look-up. Returns their number; with 0 the next one
+// is the last or needs its own look-up.
 template <class S, class P>
 uint32_t RcRequesterLogic<S, P>::emit_middle_packets(SendWqe& wqe, uint32_t budget) {
     uint32_t count = std::min(budget, wqe.packets - 1 - p_.next_packet);
@@ -108,7 +108,7 @@ uint32_t RcRequesterLogic<S, P>::emit_middle_packets(SendWqe& wqe, uint32_t budg
     return count;
 }
 
-// A burst, from the next request on. Returns how many; 0: the next one is to be looked at alone.
+// Sends a burst from the next request on. Returns its length; with 0 the next one needs its own look-up.
 template <class S, class P>
 uint32_t RcRequesterLogic<S, P>::emit_burst(uint32_t end, uint32_t budget) {
     Burst burst;
@@ -117,7 +117,7 @@ uint32_t RcRequesterLogic<S, P>::emit_burst(uint32_t end, uint32_t budget) {
     const Psn psn = r_.next_psn;
     wire::Headers h;
     Burst::fill(qp_, qp_.sq.at(p_.next_wqe), psn, h);
-    // As needs_ack_req(), of locals: to the compiler each store of the packet could be one to what they are copies of.
+    // This is needs_ack_req() on locals: the compiler must assume that a store to the packet may change the originals.
     const uint32_t window_ends = p_.next_wqe + r_.window_packets - static_cast<uint32_t>(psn - r_.una);
     const uint32_t posted = limit(), interval = core_.config.ack_interval_packets;
     uint32_t index = p_.next_wqe, since = r_.since_ack_req;
@@ -143,7 +143,8 @@ uint32_t RcRequesterLogic<S, P>::emit_burst(uint32_t end, uint32_t budget) {
     return count;
 }
 
-// Packet number `packet` of a SEND or WRITE. False: its data may not be read; the request fails in its turn.
+// Sends packet number `packet` of a SEND or WRITE. Returns false if its data may not be read; the request fails in its
+// turn.
 template <class S, class P>
 bool RcRequesterLogic<S, P>::emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req) {
     const uint32_t bytes = core_.send_packet(qp_, P::kService, wqe, packet, psn, ack_req);
@@ -161,7 +162,7 @@ void RcRequesterLogic<S, P>::emit_read(const SendWqe& wqe) {
     const uint32_t chunk = read_chunk();
     uint32_t end = wqe.packets;
     if (end > chunk) [[unlikely]]
-        end = std::min(end, (p_.next_packet / chunk + 1) * chunk);  // for few READs: a division
+        end = std::min(end, (p_.next_packet / chunk + 1) * chunk);  // rarely needed: a division
     const uint32_t offset = p_.next_packet * qp_.mtu;
     const uint32_t length = end == wqe.packets ? wqe.length - offset : end * qp_.mtu - offset;
     wire::Headers h;
@@ -204,7 +205,7 @@ void RcRequesterLogic<S, P>::emit_atomic(const SendWqe& wqe) {
     sent(first, 1);
 }
 
-// ATOMIC WRITE and FLUSH. False: as emit().
+// Sends an ATOMIC WRITE or FLUSH. Returns false as emit() does.
 template <class S, class P>
 bool RcRequesterLogic<S, P>::emit_empty_answered(SendWqe& wqe) {
     wire::Segment segments[kMaxSge];
@@ -230,7 +231,7 @@ bool RcRequesterLogic<S, P>::emit_empty_answered(SendWqe& wqe) {
     return true;
 }
 
-// The turn was left in an access to memory that has gone.
+// Repairs the state after a fault in the program's memory ended the turn.
 template <class S, class P>
 void RcRequesterLogic<S, P>::recover(uint32_t packets) {
     if (packets != 0) {
@@ -240,17 +241,17 @@ void RcRequesterLogic<S, P>::recover(uint32_t packets) {
             p_.next_packet += packets;
         sent(r_.next_psn, packets, packets);
     }
-    if (core_.in_timeout) rewind(Counter::kResentEarly);  // as if the probe had not been readable
+    if (core_.in_timeout) rewind(Counter::kResentEarly);  // like an unreadable probe
     core_.deadlines.schedule(qp_, next_deadline());
 }
 
-// What is or asks for the packets [first, first + psns) went out, in so many packets.
+// Accounts for the packets [first, first + psns), or a request for them, sent in `packets` packets.
 template <class S, class P>
 void RcRequesterLogic<S, P>::sent(Psn first, uint32_t psns, uint32_t packets) {
     r_.next_psn = first + psns;
     if (r_.next_psn > r_.max_psn) {
         r_.max_psn = r_.next_psn;
-        r_.undo.valid = false;  // all that it would skip has been sent again
+        r_.undo.valid = false;  // everything that it would skip has been sent again
         core_.counters[Counter::kPsnsSent] += psns;
     } else {
         count_again(r_.cause, psns, packets);
@@ -261,7 +262,7 @@ void RcRequesterLogic<S, P>::sent(Psn first, uint32_t psns, uint32_t packets) {
     }
 }
 
-// Packets went out once more, for `psns` that are taken as lost.
+// Counts packets sent once more for `psns` that are considered lost.
 template <class S, class P>
 void RcRequesterLogic<S, P>::count_again(Counter cause, uint32_t psns, uint32_t packets) {
     core_.counters[cause] += packets;
@@ -270,7 +271,7 @@ void RcRequesterLogic<S, P>::count_again(Counter cause, uint32_t psns, uint32_t 
     core_.counters[Counter::kPsnsLost] += psns;
 }
 
-// A local operation takes no PSN: it is executed when its turn to be sent comes, and completes in its turn.
+// Executes a local operation, which takes no PSN, in its turn to be sent; it completes in its turn.
 template <class S, class P>
 void RcRequesterLogic<S, P>::execute_local(SendWqe& wqe) {
     wqe.first_psn = r_.next_psn.value();

@@ -5,15 +5,15 @@
 // 1. Answers leave in PSN order: READ data and atomic results wait in a ring of jobs, and one ACK, the latest, behind
 //    them. So a burst of requests costs one ACK, and a READ response makes an ACK before it unnecessary (IBTA
 //    9.7.5.1.2).
-// 2. A repeated READ or atomic says that the requester went back to its PSN: jobs from there on are dropped, since it
-//    will ask for them again. READs are executed again, atomics answered from what was kept. So the ring holds at most
-//    the answers of one full set of requests twice: repeated ones whose first answer sufficed, and the next set. A
-//    requester that goes beyond that has more outstanding than max_dest_rd_atomic: an invalid request.
-// 3. Ping-pong: where a program answers each message at once by a request of its own, the ACK goes out just before that
+// 2. A repeated READ or atomic shows that the requester went back to its PSN: jobs from there on are dropped, since it
+//    will request them again. READs are executed again, atomics answered from the stored results. The ring therefore
+//    holds at most the answers of one full set of requests twice: repeated ones whose first answer sufficed, and the
+//    next set. A requester beyond that has more outstanding than max_dest_rd_atomic, which is an invalid request.
+// 3. Ping-pong: where a program answers each message at once by a request of its own, the ACK is sent just before that
 //    request, in the same burst (RFC 1122's delayed ACK, with Linux TCP's pingpong rule). It saves the peer a round,
-//    and more: a peer that polls its CQ for the ACK and then spins on memory, as ib_write_lat does, drives its worker
-//    only while it polls, and finds the answer in memory when the ACK ends its poll. An ACK that waited in vain ends
-//    the mode.
+//    and more: a peer that polls its CQ for the ACK and then spins on memory, like ib_write_lat, drives its worker only
+//    while it polls, and finds the answer in memory when the ACK ends its poll. An ACK that waits without such a
+//    request ends the mode.
 #pragma once
 
 #include <utility>
@@ -28,20 +28,20 @@ class RcResponderLogic {
     RcResponderLogic(Core<S>& core, QueuePair& qp, P& rc)
         : core_(core), qp_(qp), s_(rc.responder), congestion_(rc.congestion.rate), executor_(core, qp) {}
 
-    // Of the path MTU, and `op` of a SEND or WRITE.
+    // Receives a packet of the path MTU; `op` is that of a SEND or WRITE.
     [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame, wire::Op op);
     [[gnu::always_inline]] inline void receive(const wire::ParsedFrame& frame);
     bool has_jobs() const { return !s_.jobs.empty(); }
-    // Whether there is an answer that need not wait.
+    // Returns true if there is an answer that need not wait.
     bool can_send() const { return has_jobs() || (s_.ack_due && s_.delay.not_before <= core_.now_ns); }
     uint32_t transmit(uint32_t budget) { return s_.has_answers() ? send_answers(budget) : 0; }
-    // recover-inl.h; `packets` of a run went out.
+    // Repairs the state after a fault (recover-inl.h); `packets` of a burst were sent.
     void recover(uint32_t packets) {
         RcJob& job = s_.jobs.front();
         job.sent += packets * qp_.mtu;
         job.next = job.next + packets;
     }
-    // The QP goes: an ACK that waits goes before it.
+    // Sends a waiting ACK before the QP goes away.
     void flush_ack() {
         if (s_.ack_due && s_.jobs.empty() && core_.ready(qp_.path)) send_ack();
     }
@@ -49,7 +49,7 @@ class RcResponderLogic {
   private:
     static constexpr bool kIsXrc = P::kService == wire::Service::kXrc;
 
-    // Of the memory that a READ request that comes again names, and that the answer to one is in.
+    // Returns the domain of the memory that a repeated READ request names, and of the data of an answer.
     const void* domain_of(const wire::Headers& headers) const {
         if constexpr (!kIsXrc) return qp_.pd;
         const SharedRecvQueue* srq = core_.find_xrc_srq(qp_, headers.xrc_srqn);
@@ -141,20 +141,20 @@ void RcResponderLogic<S, P>::receive(const wire::ParsedFrame& frame) {
     }
 }
 
-// The expected packet is here.
+// Called when the expected packet has arrived.
 template <class S, class P>
 void RcResponderLogic<S, P>::forget_nak() {
     if (!s_.nak_sent) return;
     s_.nak_sent = false;
-    if (s_.ack_syndrome == wire::kSyndromeNakSequence) s_.ack_due = false;  // not sent yet, no longer true
+    if (s_.ack_syndrome == wire::kSyndromeNakSequence) s_.ack_due = false;  // not sent yet, and no longer true
 }
 
-// It was taken.
+// Moves on behind a packet that was executed.
 template <class S, class P>
 void RcResponderLogic<S, P>::go_on(Psn psn, bool acknowledge) {
     s_.epsn = psn + 1;
     if (!acknowledge) return;
-    // Only one waits: a second says that the peer sends on without an answer.
+    // Only one waits: a second one shows that the peer sends on without an answer.
     const bool wait = s_.delay.ping_pong && !s_.ack_due;
     s_.delay.ping_pong = wait;
     queue_ack(psn, wire::kSyndromeAck);
@@ -180,7 +180,7 @@ Outcome RcResponderLogic<S, P>::execute(const wire::ParsedFrame& frame, wire::Op
         case wire::Op::kFlush:
         case wire::Op::kAtomicWrite:
             return execute_empty_answered(frame, op);
-        // What most packets are, compiled by itself: most of what is asked of an operation is then known.
+        // The most frequent case is compiled separately, so that most properties of the operation are constants.
         case wire::Op::kWriteOnly:
             return count_message(receiver.execute_write(frame, wire::Op::kWriteOnly), op);
         case wire::Op::kSendOnly:
@@ -192,8 +192,8 @@ Outcome RcResponderLogic<S, P>::execute(const wire::ParsedFrame& frame, wire::Op
     }
 }
 
-// A SEND of one packet, without immediate, to a QP with receives of its own: the receive is used where it lies. False
-// where anything is out of the ordinary; nothing but the receive's memory has changed then.
+// Executes a SEND of one packet, without immediate, to a QP with receives of its own, and uses the receive in place.
+// Returns false in any unusual case; then only the receive's memory has changed.
 template <class S, class P>
 bool RcResponderLogic<S, P>::execute_small_send(const wire::ParsedFrame& frame) {
     if (s_.message.kind != MessageInProgress::Kind::kNone || qp_.slot.taken || qp_.srq != nullptr) return false;
@@ -218,7 +218,7 @@ bool RcResponderLogic<S, P>::execute_small_send(const wire::ParsedFrame& frame) 
     return true;
 }
 
-// IBTA 9.7.5.1.2: the MSN counts requests that are complete.
+// IBTA 9.7.5.1.2: the MSN counts complete requests.
 template <class S, class P>
 Outcome RcResponderLogic<S, P>::count_message(Outcome outcome, wire::Op op) {
     if (outcome == Outcome::kDone && is_last(op)) s_.msn = (s_.msn + 1) & Psn::kMask;
@@ -294,19 +294,19 @@ void RcResponderLogic<S, P>::queue_ack(Psn psn, uint8_t syndrome) {
     s_.ack_syndrome = syndrome;
 }
 
-// Design note 2. False: the ring is full of older jobs.
+// Design note 2. Returns false if the ring is full of older jobs.
 template <class S, class P>
 bool RcResponderLogic<S, P>::drop_jobs_from(Psn psn) {
     while (!s_.jobs.empty() && s_.jobs.back().end > psn) --s_.jobs.tail;
     return !s_.jobs.full();
 }
 
-// A request that was executed before (IBTA 9.7.5.1.3, 9.4.5).
+// Answers a request that was executed before (IBTA 9.7.5.1.3, 9.4.5).
 template <class S, class P>
 void RcResponderLogic<S, P>::repeat(const wire::Headers& h, wire::Op op) {
     const Psn psn(h.bth.psn);
     if (op == wire::Op::kReadRequest) {
-        // What was never asked for is not a repetition, and rights are checked as for a new one.
+        // A range that was never requested is not a repetition, and rights are checked as for a new one.
         const void* const pd = domain_of(h);
         if (executor_.check_read(h.reth, pd) != Outcome::kDone || psn + executor_.packets(h.reth.length) > s_.epsn ||
             !drop_jobs_from(psn)) {
@@ -315,7 +315,7 @@ void RcResponderLogic<S, P>::repeat(const wire::Headers& h, wire::Op op) {
         }
         push_read(psn, h.reth, pd);
     } else if (op == wire::Op::kFlush || op == wire::Op::kAtomicWrite) {
-        // It was done, and is not done again: something may have been written there since.
+        // It is not executed again: the memory may have been written since.
         if (drop_jobs_from(psn)) push_read(psn, {}, nullptr);
     } else if (op == wire::Op::kCompareSwap || op == wire::Op::kFetchAdd) {
         const uint64_t* original = s_.atomics.find(psn);
@@ -329,13 +329,13 @@ void RcResponderLogic<S, P>::repeat(const wire::Headers& h, wire::Op op) {
     }
 }
 
-// The packet is not executed; says so to the requester, and ends the QP where IBTA wants that (9.9.3).
+// Refuses a packet: tells the requester, and ends the QP where IBTA demands it (9.9.3).
 template <class S, class P>
 void RcResponderLogic<S, P>::refuse(Outcome outcome, Psn psn) {
     const Consequence& consequence = consequence_of(outcome);
     queue_ack(psn, outcome == Outcome::kNoReceive ? consequence.syndrome | qp_.min_rnr_timer : consequence.syndrome);
-    // IBTA 9.7.5.2.8: until this packet comes again, what is behind it is dropped in silence. A sequence NAK would make
-    // the requester go back before its RNR timer has passed.
+    // IBTA 9.7.5.2.8: until this packet is repeated, later ones are dropped silently. A sequence NAK would make the
+    // requester go back before its RNR timer has passed.
     s_.nak_sent = outcome == Outcome::kNoReceive;
     if (consequence.is_error) executor_.apply(consequence);
 }
@@ -379,7 +379,7 @@ uint32_t RcResponderLogic<S, P>::send_answers(uint32_t budget) {
     return packets;
 }
 
-// Packets from the middle of READ data; 0: the next one is its first or last, or to be looked at alone.
+// Sends packets from the middle of READ data. With 0 the next one is its first or last, or needs its own look-up.
 template <class S, class P>
 uint32_t RcResponderLogic<S, P>::send_read_middles(RcJob& job, uint32_t budget) {
     if (!job.started || job.left() <= qp_.mtu || congestion_.limited()) return 0;
@@ -402,7 +402,7 @@ template <class S, class P>
 bool RcResponderLogic<S, P>::send_read_packet(RcJob& job) {
     const uint32_t bytes = std::min(job.left(), qp_.mtu);
     const uint8_t* source = executor_.read_source(job.rkey, job.va + job.sent, bytes, domain_of(job));
-    if (source == nullptr) {  // deregistered since the request came
+    if (source == nullptr) {  // deregistered since the request arrived
         s_.jobs.head = s_.jobs.tail;
         refuse(Outcome::kRemoteAccess, job.next);
         return false;

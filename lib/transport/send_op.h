@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operation that a packet of a SEND or WRITE names in its BTH, and what that says of the packet.
+// The BTH operation of a packet of a SEND or WRITE, and the properties that it implies.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,11 +12,12 @@
 
 namespace rove::transport {
 
-// Of a request with the ibv_wr_opcode `opcode`: its first packet, its last, both, or neither.
+// Returns the operation of a packet of a request with the ibv_wr_opcode `opcode`: its first, its last, both, or
+// neither.
 inline wire::Op send_op(uint8_t opcode, bool first, bool last) {
     using wire::Op;
     static constexpr auto kOps = [] {
-        std::array<std::array<Op, 4>, IBV_WR_SEND_WITH_INV + 1> ops{};  // by opcode; middle, last, first, only
+        std::array<std::array<Op, 4>, IBV_WR_SEND_WITH_INV + 1> ops{};  // indexed by opcode; middle, last, first, only
         ops[IBV_WR_RDMA_WRITE] = {Op::kWriteMiddle, Op::kWriteLast, Op::kWriteFirst, Op::kWriteOnly};
         ops[IBV_WR_RDMA_WRITE_WITH_IMM] = {Op::kWriteMiddle, Op::kWriteLastImm, Op::kWriteFirst, Op::kWriteOnlyImm};
         ops[IBV_WR_SEND] = {Op::kSendMiddle, Op::kSendLast, Op::kSendFirst, Op::kSendOnly};
@@ -27,14 +28,14 @@ inline wire::Op send_op(uint8_t opcode, bool first, bool last) {
     return kOps[opcode][2u * first + last];
 }
 
-// Of a packet of READ data: the first that one request asked for, the last, both, or neither.
+// Returns the operation of a packet of READ data: the first that a request asked for, the last, both, or neither.
 inline wire::Op read_response_op(bool first, bool last) {
     using enum wire::Op;
     if (last) return first ? kReadResponseOnly : kReadResponseLast;
     return first ? kReadResponseFirst : kReadResponseMiddle;
 }
 
-// Of a request with the ibv_wr_opcode `opcode`: what its completion says.
+// Returns the completion opcode of a request with the ibv_wr_opcode `opcode`.
 inline ibv_wc_opcode completion_opcode(uint8_t opcode) {
     switch (opcode) {
         case IBV_WR_RDMA_WRITE:
@@ -59,12 +60,12 @@ inline ibv_wc_opcode completion_opcode(uint8_t opcode) {
     }
 }
 
-// BTH's flag of a request that shall wake a receiver that waits for solicited completions only.
+// Returns BTH's flag for a request that must wake a receiver which waits for solicited completions only.
 inline uint8_t solicited_flag(const SendWqe& wqe) {
     return (wqe.send_flags & IBV_SEND_SOLICITED) != 0 ? wire::Bth::kSolicited : 0;
 }
 
-// A set of operations, a bit each: to ask is one instruction.
+// A set of operations as a bit mask: a test is one instruction.
 class OpSet {
   public:
     constexpr OpSet(std::initializer_list<wire::Op> ops) {
@@ -76,7 +77,7 @@ class OpSet {
     uint32_t bits_ = 0;
 };
 
-// Answered in the order of requests, by a response of their own.
+// Returns true for operations that are answered in the order of requests, each by a response of its own.
 inline bool asks_for_response(wire::Op op) {
     using enum wire::Op;
     static constexpr OpSet kAsking{kReadRequest, kCompareSwap, kFetchAdd, kFlush, kAtomicWrite};

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// RC's TIME_WAIT: QPs that were destroyed or reset, and what they had received.
+// RC's TIME_WAIT: QPs that were destroyed or reset, and the packets that they had received.
 //
-// A program ends as soon as its own last completion is in. If the ACK of its peer's last request was lost, nobody would
-// answer the repetition, and the peer's request would fail although it was executed (a NIC has the same hole). So what
-// a QP acknowledged is acknowledged again for a while after it was destroyed.
+// A program ends as soon as its own last completion is in. If the ACK of its peer's last request was lost, no QP would
+// answer the repetition, and the peer's request would fail although it was executed (NICs have the same gap). So
+// everything that a QP acknowledged is acknowledged again for a while after it was destroyed.
 //
-// Not so READs and atomics. Verbs promises nothing of a QP that is destroyed, and a program cannot fall into this hole
-// by them: it is told of a SEND, but not of a READ or an atomic, so it learns that its peer needs no more of these from
-// the peer, which says so when it has the answer. And to execute a READ again would be wrong: whoever destroys a QP has
-// taken back what it gave its peer to see, and may have put other things there.
+// READs and atomics are excluded. Verbs guarantees nothing about a destroyed QP, and a program cannot fall into this
+// gap by them: it sees a SEND, but not a READ or an atomic, so it learns from the peer that it needs no more of them,
+// which the peer reports when it has the answer. And another execution of a READ would be wrong: a program that
+// destroys a QP has taken back the memory it exposed, and may have put other data there.
 #pragma once
 
 #include <deque>
@@ -27,28 +27,28 @@ struct TimeWait {
     uint32_t remote_qpn = 0;
     uint16_t pkey = 0;
     uint16_t port = 0;
-    Psn epsn;  // all before it was received
+    Psn epsn;  // everything before it was received
     uint32_t msn = 0;
     wire::Service service = wire::Service::kRc;
     uint64_t since_ns = 0;
 };
 
-// One for all workers, since any of them may receive the repetition. Any thread.
+// One table for all workers, since any of them may receive the repetition. Any thread may call it.
 class TimeWaitTable {
   public:
-    // Control call: the QP, which speaks rc, mp or XRC, is destroyed or reset.
+    // Records a QP that speaks rc, mp or XRC and is destroyed or reset. A control call.
     void insert(const QueuePair& qp, uint64_t now_ns) {
         const std::lock_guard lock(lock_);
         while (!order_.empty() && (order_.front().second + kRememberNs < now_ns || order_.size() >= kMost)) {
             const auto [qpn, since_ns] = order_.front();
-            // a QP that was reset and is destroyed later stands in the order twice
+            // A QP that was reset and is destroyed later is in the order twice.
             const auto entry = entries_.find(qpn);
             if (entry != entries_.end() && entry->second.since_ns == since_ns) entries_.erase(entry);
             order_.pop_front();
         }
         const Rc* rc = qp.rc_or_xrc();
         Path path = qp.path;
-        if (path.next_hop != nullptr) {  // what nobody uses any more need not be asked where it is
+        if (path.next_hop != nullptr) {  // an unused address need not be resolved any more
             path.next_hop->write(path.headers.bytes.data());
             path.next_hop = nullptr;
         }
@@ -70,10 +70,10 @@ class TimeWaitTable {
     }
 
   private:
-    // many tail probes; a timeout of the verbs' usual 67 ms or less
+    // The time of many tail probes, and of a timeout of the verbs' usual 67 ms or less.
     static constexpr uint64_t kRememberNs = 1'000'000'000;
     static constexpr size_t kMost = 1 << 16;
-    mutable SpinLock lock_;  // of control calls, and of frames for nobody
+    mutable SpinLock lock_;  // for control calls, and for frames without a QP
     std::unordered_map<uint32_t, TimeWait> entries_;
     std::deque<std::pair<uint32_t, uint64_t>> order_;  // QPN, time
 };

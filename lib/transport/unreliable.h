@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UC, and the requester of UD: a request is done when it is sent, and what does not fit is dropped. Units: bytes,
+// UC, and the requester of UD: a request is done when it is sent, and data that does not fit is dropped. Units: bytes,
 // packets.
 #pragma once
 
@@ -38,7 +38,7 @@ class UnreliableRequesterLogic {
         return packets;
     }
 
-    // recover-inl.h; `packets` of a run went out.
+    // Repairs the state after a fault (recover-inl.h); `packets` of a burst were sent.
     void recover(uint32_t packets) { advance(packets); }
 
   private:
@@ -57,7 +57,7 @@ class UnreliableRequesterLogic {
         return false;
     }
 
-    // Gives the next request its PSNs. False: there is nothing of it to send.
+    // Gives the next request its PSNs. Returns false if it has no packet to send.
     bool begin(SendWqe& wqe) {
         if (wqe.is_local()) {
             if (core_.execute_local(qp_, wqe)) complete_next();
@@ -70,7 +70,7 @@ class UnreliableRequesterLogic {
         return true;
     }
 
-    // Sends of `wqe`, from next_packet on. Gives the packets, or 0 when it fails.
+    // Sends packets of `wqe` from next_packet on. Returns their number, or 0 if the request fails.
     uint32_t send(SendWqe& wqe, uint32_t budget) {
         if constexpr (std::is_same_v<Protocol, Ud>) {
             return send_datagram(wqe);
@@ -127,7 +127,7 @@ class UnreliableRequesterLogic {
         core_.check_drained(qp_);
     }
 
-    // All before it are complete. Only the send queue ends with it (IBTA 10.3.1.7).
+    // Ends the send queue alone, after all earlier requests are complete (IBTA 10.3.1.7).
     void fail() {
         core_.complete_send(qp_, p_.next_wqe, p_.failure);
         qp_.state = IBV_QPS_SQE;
@@ -140,7 +140,7 @@ class UnreliableRequesterLogic {
     SendPosition& p_;
 };
 
-// UC: what does not fit is dropped, with the message it belongs to (IBTA 9.8.3).
+// UC: a packet that does not fit is dropped with its message (IBTA 9.8.3).
 template <class S>
 void receive_unreliable(Core<S>& core, QueuePair& qp, Uc& uc, const wire::ParsedFrame& frame) {
     using Kind = MessageInProgress::Kind;

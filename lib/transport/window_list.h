@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The type 2 memory windows that are bound to a QP, so that they end with it. Links lie in the windows (memory.h).
+// The type 2 memory windows that are bound to a QP, so that they end with it. The links are in the windows (memory.h).
 #pragma once
 
 #include <mutex>
@@ -12,10 +12,10 @@ class Window;
 
 class WindowList {
   public:
-    // For the one that changes the window's binding: its lock is held.
+    // Called by the thread that changes the window's binding, with its lock held.
     void add(Window& window);
     void remove(Window& window);
-    // Returns one of them, or null. Any thread.
+    // Returns one of them, or null. Any thread may call it.
     Window* first() const {
         const std::lock_guard guard(lock_);
         return first_;

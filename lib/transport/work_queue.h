@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Send and receive queues: rings of work requests between one posting side (verbs, under the object's lock) and the
-// worker that owns the QP. Units: bytes; indices run freely modulo 2^32 and are masked on access.
+// worker that owns the QP. Units: bytes; indices increase modulo 2^32 and are masked on access.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -29,9 +29,10 @@ struct alignas(64) SendWqe {
     uint64_t wr_id = 0;
     uint64_t remote_addr = 0;  // RDMA and atomics
     union {
-        uint64_t compare_add = 0;  // atomics; ATOMIC_WRITE without an SGE: the word, as it is in memory
-        const Path* path;          // UD: where to; owned by the address handle, which outlives the request
-        // BIND_MW: its key. `remote_addr`, `swap` bytes of region `rkey`; new key in `immediate`
+        uint64_t compare_add = 0;  // atomics; ATOMIC_WRITE without an SGE: the word in memory order
+        const Path* path;          // UD: the destination; owned by the address handle, which outlives the request
+        // BIND_MW: its key. The range is `remote_addr`, `swap` bytes of region `rkey`, and the new key is in
+        // `immediate`.
         uint32_t window;
     };
     union {
@@ -42,21 +43,22 @@ struct alignas(64) SendWqe {
         uint32_t rkey = 0;     // RDMA and atomics
         uint32_t remote_qkey;  // UD
     };
-    uint32_t immediate = 0;   // host order; the rkey to invalidate for SEND_WITH_INV and LOCAL_INV; of FLUSH,
-                              // kFlushGlobal | kFlushPersistent, and from bit 4 on kFlushRange or kFlushRegion
-    uint32_t length = 0;      // of the whole message
+    // Host order; the rkey to invalidate for SEND_WITH_INV and LOCAL_INV; for FLUSH, kFlushGlobal | kFlushPersistent,
+    // and from bit 4 on kFlushRange or kFlushRegion.
+    uint32_t immediate = 0;
+    uint32_t length = 0;      // bytes of the whole message
     uint32_t first_psn = 0;   // set by the requester when it first sends
-    uint32_t packets = 0;     // PSNs the message takes; set with first_psn
+    uint32_t packets = 0;     // PSNs of the message; set with first_psn
     uint8_t opcode = 0;       // ibv_wr_opcode
     uint8_t send_flags = 0;   // ibv_send_flags, ROVE_SEND_SYNC; SIGNALED already includes sq_sig_all
     uint8_t num_sge = 0;      // 0 with inline data
     uint8_t bind_access = 0;  // BIND_MW: IBV_ACCESS_REMOTE_* | IBV_ACCESS_ZERO_BASED
     union {
-        uint32_t mp_msn = 0;  // mp: of a SEND or WRITE, as in MPETH; set with first_psn
-        uint32_t xrc_srqn;    // XRC: of the SRQ at the peer that the request is for
+        uint32_t mp_msn = 0;  // mp: for a SEND or WRITE, as in MPETH; set with first_psn
+        uint32_t xrc_srqn;    // XRC: number of the SRQ at the peer
     };
-    uint32_t mp_first_response = 0;  // mp: of a READ or atomic, the PSN of the first packet that answers it, in the
-                                     // response stream; set with first_psn
+    // Mp: for a READ or atomic, the PSN of the first packet of its answer in the response stream; set with first_psn.
+    uint32_t mp_first_response = 0;
 
     ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
     uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }
@@ -68,17 +70,17 @@ struct alignas(64) SendWqe {
     bool is_local() const { return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW; }
     bool is_atomic_write() const { return opcode == kWrAtomicWrite; }
     bool is_flush() const { return opcode == kWrFlush; }
-    // Answered by a READ response without data.
+    // Returns true for requests that a READ response without data answers.
     bool awaits_empty_response() const { return is_atomic_write() || is_flush(); }
     bool awaits_read_response() const { return is_read() || awaits_empty_response(); }
     bool awaits_response() const { return awaits_read_response() || is_atomic(); }
-    uint32_t response_bytes() const { return is_read() ? length : 0; }  // of data, in READ responses
-    // A SEND or WRITE, not fenced, of data in one place.
+    uint32_t response_bytes() const { return is_read() ? length : 0; }  // data bytes in READ responses
+    // Returns true for a SEND or WRITE without fence whose data is in one piece.
     bool is_plain() const {
         return !awaits_response() && !is_local() && (send_flags & IBV_SEND_FENCE) == 0 && length != 0 &&
                (num_sge == 1 || is_inline());
     }
-    // Operation, flags and SGEs, but not whether it is signaled: equal for requests that are sent alike.
+    // Returns operation, flags and SGEs without the signaled flag: equal for requests that are sent alike.
     uint32_t kind() const {
         constexpr uint32_t kCompared = 0xFF'FFFF & ~(uint32_t{IBV_SEND_SIGNALED} << 8);
         return (uint32_t{opcode} | uint32_t{send_flags} << 8 | uint32_t{num_sge} << 16 | uint32_t{bind_access} << 24) &
@@ -94,18 +96,18 @@ struct RecvWqe {
 };
 
 // A ring of fixed-size slots with one producer and one consumer. The producer's store of `produced_` (release) pairs
-// with the consumer's load (acquire), and the other way round for `consumed_`: without them a slot would be read before
-// it is written.
+// with the consumer's load (acquire), and vice versa for `consumed_`: otherwise a slot could be read before it is
+// written.
 class SlotRing {
   public:
-    // Room for at least `count` slots. Returns false without memory.
+    // Allocates at least `count` slots. Returns false without memory.
     bool init(uint32_t count, size_t slot_bytes);
 
     uint32_t capacity() const { return mask_ + 1; }
     size_t memory_bytes() const { return static_cast<size_t>(capacity()) * slot_bytes_; }
     void* slot(uint32_t index) const { return memory_.get() + static_cast<size_t>(index & mask_) * slot_bytes_; }
 
-    // Producer: slots that may be written now, counting from produced().
+    // Producer: returns the slots that may be written now, counted from produced().
     uint32_t room() const {
         return limit_ - (produced_.load(std::memory_order_relaxed) - consumed_.load(std::memory_order_acquire));
     }
@@ -117,7 +119,7 @@ class SlotRing {
     uint32_t consumed() const { return consumed_.load(std::memory_order_relaxed); }
     void consume_to(uint32_t index) { consumed_.store(index, std::memory_order_release); }
 
-    // Moves what waits to a ring of another size. Only while nobody posts and nobody takes. Returns 0, EINVAL if more
+    // Moves the waiting entries to a ring of another size, while no thread posts or consumes. Returns 0, EINVAL if more
     // than `count` wait, or ENOMEM.
     int resize(uint32_t count);
 
@@ -126,8 +128,8 @@ class SlotRing {
         consumed_.store(0, std::memory_order_relaxed);
     }
 
-    // Held by who posts; by who flushes receives, for the look at what was posted. In the line that posting writes to
-    // anyway.
+    // Held by posting threads, and by the thread that flushes receives while it reads the posted requests. It is in the
+    // line that posting writes to anyway.
     alignas(64) SpinLock posting;
 
   private:
@@ -139,7 +141,7 @@ class SlotRing {
     alignas(64) std::unique_ptr<uint8_t[], Free> memory_;
     size_t slot_bytes_ = 0;
     uint32_t mask_ = 0;
-    uint32_t limit_ = 0;  // what was asked for; capacity() is the next power of two
+    uint32_t limit_ = 0;  // the requested size; capacity() is the next power of two
 };
 
 struct SendQueue : SlotRing {
@@ -152,20 +154,21 @@ struct RecvQueue : SlotRing {
     RecvWqe& at(uint32_t index) const { return *static_cast<RecvWqe*>(slot(index)); }
 };
 
-// A receive queue that many QPs, perhaps on several workers, take from. A request taken by a QP is copied out, so that
-// slots are freed in order whatever order messages end in.
+// A receive queue from which many QPs take requests, possibly on several workers. A request is copied out when it is
+// taken, so that slots are freed in order even if messages end in another order.
 struct SharedRecvQueue {
     RecvQueue ring;
     uint32_t max_sge = 0;
-    const void* pd = nullptr;        // of its requests, whoever takes them
+    const void* pd = nullptr;        // domain of its requests, whichever QP takes them
     SpinLock taking;                 // held for one copy; contended only between workers
     std::atomic<uint32_t> limit{0};  // armed limit, 0 = not armed (ibv_modify_srq)
     Owner* owner = nullptr;          // for async events
-    // Of XRC (annex A14), set at creation:
-    uint32_t number = 0;            // what packets name it by
-    const void* xrcd = nullptr;     // only QPs of this domain take from it; null: not of XRC
-    CompletionQueue* cq = nullptr;  // where the receives complete, whichever QP took them
-    // The TGT QPs whose last request named it, so that destroying it costs what uses it (QueuePair::join_xrc_srq()).
+    // XRC (annex A14), set at creation:
+    uint32_t number = 0;            // the number in packets
+    const void* xrcd = nullptr;     // only QPs of this domain take from it; null: not for XRC
+    CompletionQueue* cq = nullptr;  // the queue in which its receives complete, whichever QP took them
+    // The TGT QPs whose last request named it, so that destroying it takes time in proportion to their number
+    // (QueuePair::join_xrc_srq()).
     SpinLock members_lock;
     QueuePair* members = nullptr;
 };
