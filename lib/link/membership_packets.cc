@@ -18,9 +18,8 @@ constexpr size_t kIgmpRecordBytes = 8, kMldRecordBytes = 20;
 constexpr uint8_t kIgmpQuery = 0x11, kIgmpv2Report = 0x16, kIgmpv2Leave = 0x17, kIgmpv3Report = 0x22;
 constexpr uint8_t kMldQuery = 130, kMldv1Report = 131, kMldv1Done = 132, kMldv2Report = 143;
 constexpr uint8_t kIpv4RouterAlert[4] = {0x94, 4, 0, 0};
-constexpr uint8_t kHopByHopRouterAlert[kHopByHopBytes] = {
-    kProtocolIcmpv6, 0, 5, 2, 0, 0, 1, 0};     // the option, then PadN
-constexpr uint8_t kTosInternetControl = 0xC0;  // RFC 3376 4
+constexpr uint8_t kHopByHopRouterAlert[kHopByHopBytes] = {kProtocolIcmpv6, 0, 5, 2, 0, 0, 1, 0};  // option, then PadN
+constexpr uint8_t kTosInternetControl = 0xC0;                                                     // RFC 3376 4
 constexpr uint64_t kTenthNs = 100'000'000, kMillisecondNs = 1'000'000;
 constexpr uint64_t kIgmpv1ResponseNs = 10'000'000'000;  // RFC 3376 7.2.1: its queries state no time
 

@@ -31,8 +31,8 @@ struct MembershipRecord {
     Membership says;
 };
 
-inline constexpr size_t kMaxRecords =
-    10;  // records in a report: its frame fits an mbuf of a device with the smallest MTU, 256
+// The records in a report. With so few its frame fits an mbuf of a device with the smallest MTU, 256.
+inline constexpr size_t kMaxRecords = 10;
 inline constexpr size_t kMaxReportBytes = 14 + 4 + 40 + 8 + 8 + 20 * kMaxRecords;
 
 // Both functions write to `out`, which has room for kMaxReportBytes, and return the bytes written. The protocol is IGMP

@@ -115,7 +115,8 @@ std::shared_ptr<const transport::NextHop> Neighbours::use(const wire::Gid& neigh
 }
 
 // Returns the host that we answer for that shares the longest prefix with `neighbour`, and so is in its subnet if one
-// is. Hosts of the other family do not count. Because the set is ordered, it is next to the position of `neighbour`.
+// is. Hosts of the other family do not count. Because the set is ordered, it is one of the two hosts next to the
+// position of `neighbour`.
 const wire::Gid* Neighbours::nearest_host(const wire::Gid& neighbour) const {
     const auto common = [&](const wire::Gid& address) {
         return std::mismatch(address.begin(), address.end(), neighbour.begin()).first - address.begin();

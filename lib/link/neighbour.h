@@ -66,8 +66,8 @@ const char* to_string(NeighbourCounter counter);
 
 class Neighbours {
   public:
-    // The limit for entries that other hosts cause; our own questions get room beyond it. It allows about 800 KiB,
-    // enough for all hosts of a /20 subnet to talk to us.
+    // The limit for entries that other hosts cause; our own questions get room beyond it. The table takes about 800 KiB
+    // and suffices for a /20 subnet whose hosts all talk to us.
     static constexpr size_t kMaxEntries = 4096;
     static constexpr uint64_t kNever = UINT64_MAX;
     static constexpr uint64_t kReachableNs = 30'000'000'000;  // RFC 4861 10: REACHABLE_TIME
@@ -80,7 +80,7 @@ class Neighbours {
     static constexpr uint64_t kFirstWaitNs = 20'000'000, kLastWaitNs = 1'000'000'000;
     static constexpr uint8_t kQuestions = 8;  // unanswered questions until a neighbour counts as silent: 2.3 s
     static constexpr uint64_t kSilentNs = 60'000'000'000;  // the time until the next question to a silent neighbour
-    static constexpr uint64_t kAgainNs = 1'000'000'000;    // that time if it is suspected or sends something
+    static constexpr uint64_t kAgainNs = 1'000'000'000;    // that time for one that is suspected or sends something
 
     Neighbours(const wire::MacAddress& mac, std::optional<uint16_t> vlan, std::vector<Subnet> own,
                std::optional<wire::Gid> gateway_ipv4, std::optional<wire::Gid> gateway_ipv6);

@@ -88,8 +88,8 @@ left:
 // unit.
 void FaultGuard::resume(ucontext_t& context) {
     active = nullptr;
-    if (__asan_handle_no_return != nullptr)
-        __asan_handle_no_return();  // because the functions that are left are known to it
+    // Functions that AddressSanitizer tracks are left without returning.
+    if (__asan_handle_no_return != nullptr) __asan_handle_no_return();
     const auto set = [&](int which, const void* value) {
         context.uc_mcontext.gregs[which] = reinterpret_cast<greg_t>(value);
     };

@@ -104,8 +104,8 @@ void run(const Registration& registration) {
     made = nullptr;
     for (Registration* one : registered) {
         if (inode_of(one->file) == one->inode) continue;
-        rte_intr_handle* const handle =
-            rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);  // the driver has freed its own
+        // The driver has freed its own handle.
+        rte_intr_handle* const handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
         rte_intr_fd_set(handle, one->file);
         if (unregister(handle, *one) > 0) registrations().remove(one);
         rte_intr_instance_free(handle);
