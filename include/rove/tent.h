@@ -14,7 +14,8 @@
  * call with that engine, a struct is used by one thread at a time, and tent_load_config_from_file(), tent_set_config()
  * and tent_last_error() work on data of the calling thread.
  *
- * FORK. A child of fork() cannot use its parent's engines and must create its own.
+ * FORK. A child of fork() cannot use its parent's engines and must create its own. It may call
+ * tent_destroy_engine(), which leaves the parent's engine alone.
  *
  * UNITS. Lengths and sizes are in bytes.
  *
@@ -124,7 +125,7 @@ typedef struct tent_status {
 /* The options for registering or allocating memory. */
 typedef struct tent_memory_options {
     char location[64]; /* "cpu:N" for NUMA node N, "cpu", "*" or "" for no particular node */
-    int permission;    /* enum tent_permission */
+    int permission;    /* enum tent_permission; 0 gives others no access */
     /* Mooncake has these; rove ignores them. Memory is registered for all transports, and rove names shared memory. */
     int transport_type;
     char shm_path[256];
@@ -181,7 +182,8 @@ const char* tent_last_error(void);
 /*
  * Names the configuration for engines that the calling thread creates later. `path` is a file (TOML, or JSON if it
  * begins with '{'), or JSON text itself. "" means the default: the file, or JSON, in the environment's MC_TENT_CONF, if
- * any. The string is copied. The file is read by tent_create_engine(), so errors in it are reported there.
+ * any, which set-user-ID programs ignore. The string is copied. The file is read by tent_create_engine(), so errors in
+ * it are reported there.
  */
 int tent_load_config_from_file(const char* path);
 

@@ -15,9 +15,9 @@
 //
 // Errors. A function that returns a Status may always return two errors, which are not repeated below: the one in
 // startStatus() if the engine has not started, and kInternalError in a child of fork(), which cannot use its parent's
-// engine and must create its own. The text of a Status names the wrong value. Functions throw nothing but
-// std::bad_alloc, and std::system_error if the system has no thread or lock left. On an error, output arguments have no
-// meaning unless described otherwise.
+// engine and must create its own (it may destroy the object, which leaves the parent's engine alone). The text of a
+// Status names the wrong value. Functions throw nothing but std::bad_alloc, and std::system_error if the system has no
+// thread or lock left. On an error, output arguments have no meaning unless described otherwise.
 //
 // Units. Lengths and sizes are in bytes.
 #pragma once
@@ -170,10 +170,12 @@ struct NicLoadStats {
     double ewma_bandwidth_bps = 0;  // the learned bandwidth in bytes (not bits) per second
 };
 
-// The configuration of an engine. Its constructor checks it; config/tent/engine.toml lists all keys.
+// The configuration of an engine, whose constructor copies and checks it. config/tent/engine.toml lists all keys. This
+// is a plain struct, for one thread at a time.
 struct Settings {
     // The path of a file (TOML, or JSON if it begins with '{'), or JSON text itself, which begins with '{'. "" means
-    // the file or JSON text in the environment's MC_TENT_CONF, or, without that, the defaults.
+    // the file or JSON text in the environment's MC_TENT_CONF, which set-user-ID programs ignore, or, without that, the
+    // defaults.
     std::string file;
     // Keys and values that override the file's.
     std::vector<std::pair<std::string, std::string>> values;
@@ -188,7 +190,8 @@ class TransferEngine {
     // The constructors start the engine: they open the devices, listen for peers, and start threads. On failure
     // available() is false and startStatus() has the reason: kMalformedJson (a file that cannot be read or parsed),
     // kInvalidArgument or kInvalidMetadataType (a value), kRpcServiceError (an address or port that cannot be listened
-    // on), kMetadataError (the metadata store), kRdmaError or kInternalError (the system).
+    // on), kMetadataError (the metadata store), kTooManyRequests (too many processes share the slots of the priorities)
+    // or kInternalError (the system). A device that cannot be used is left out, with a warning on standard error.
     //
     // The first one uses Settings{}, the second one Settings{config_path}. Environment variables such as MC_SLICE_SIZE
     // replace single keys with every constructor; config/tent/engine.toml lists them.
@@ -342,7 +345,8 @@ class TransferEngine {
     // Replaces `list` by the load of each local RDMA device. Has no errors of its own.
     Status getNicLoadStats(std::vector<NicLoadStats>& list) const;
     // Writes a line for each local RDMA device to standard output, such as "Dev 0: Total=10.5 GB, EWMA BW=45.23 Gbps,
-    // Inflight=0 bytes". Prints nothing if there is no device or no engine.
+    // Inflight=0 bytes": the bytes carried in units of 10^9, and the learned bandwidth in Gb/s. Writes nothing without
+    // a device or an engine.
     void printTrafficStats() const;
 
   private:

@@ -46,8 +46,10 @@ class [[nodiscard]] Status {
     // Allocates memory for the text, and may therefore throw std::bad_alloc.
     Status(Code code, std::string message)
         : code_(code), message_(std::make_shared<const std::string>(std::move(message))) {}
+    // Returns success, the same as Status().
     static Status OK() { return {}; }
 
+    // Returns true if the code is kOk.
     bool ok() const { return code_ == Code::kOk; }
     Code code() const { return code_; }
     // The text without the code; "" if there is no text. The reference is valid as long as this object, or a copy of

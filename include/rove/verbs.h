@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rove's additions to verbs, for programs in C and C++. They need no library. Without rove they have no effect,
- * provided that the driver ignores unknown flags.
+ * rove's additions to verbs, for programs in C and C++. They need no library. On other devices than rove's they have no
+ * effect.
  */
 #ifndef ROVE_VERBS_H
 #define ROVE_VERBS_H
@@ -17,7 +17,8 @@
  * rarely arrives early, and if it does, it is dropped and sent again. rc mode uses one path and keeps order anyway.
  * There the flag is accepted and changes nothing.
  *
- * The value is bit 7 of the flags. ibv_send_flags uses bits 0 to 4.
+ * The flag may be used by every thread that may post to the QP, and causes no error. The value is bit 7 of the flags.
+ * ibv_send_flags uses bits 0 to 4.
  */
 #define ROVE_SEND_SYNC (1u << 7)
 

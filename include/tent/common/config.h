@@ -70,7 +70,8 @@ class Config {
         });
         if (any) *at = value;
     }
-    // Sets a boolean if `text` is "true" or "false" in any case, an integer if it is a decimal number, else the text.
+    // Sets a boolean if `text` is "true" or "false" in any case, an integer if it is a decimal number (beyond 64
+    // bits, the nearest one of 64 bits), else the text.
     void setFromString(const std::string& path, const std::string& text) {
         std::string lower;
         for (const char c : text) lower += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
