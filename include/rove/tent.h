@@ -53,7 +53,7 @@ enum tent_code {
 /* The direction of a request: READ copies from the target to `source`, WRITE from `source` to the target. */
 enum tent_opcode { OPCODE_READ = 0, OPCODE_WRITE = 1 };
 
-/* The state of a request. WAITING and PENDING are not final; a final state does not change. */
+/* The state of a request. WAITING and PENDING are not final. A request keeps its final state. */
 enum tent_transfer_status {
     STATUS_WAITING = 0,   /* the value before a call writes it; no function reports it */
     STATUS_PENDING = 1,   /* submitted and not finished */

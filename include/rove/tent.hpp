@@ -113,7 +113,7 @@ struct Request {
     IntentType intent_type = IntentType::INTENT_UNSPEC;
 };
 
-// The state of a request, or of a batch as a whole. INITIAL and PENDING are not final; a final state does not change.
+// The state of a request, or of a batch as a whole. INITIAL and PENDING are not final. A request keeps its final state.
 enum TransferStatusEnum : int {
     INITIAL = 0,    // the value before a call writes it; no call reports it
     PENDING = 1,    // submitted and not finished
