@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of libc in which a program sleeps on descriptors. Where one of them is a completion channel's, or a set of
-// epoll's that has one, the thread receives frames while it sleeps (runtime/watch.h). All other calls go on to the
-// next definition after a look at the descriptors, and so do calls with arguments that the kernel refuses: bad
-// pointers, and times that are none. Only in the library that is preloaded.
+// Hooks of the C library's functions that sleep on descriptors. If one of these is a completion channel, or an epoll
+// set with a channel, the thread receives frames while it sleeps (runtime/watch.h). All other calls go to the next
+// definition after a check of the descriptors. So do calls whose arguments the kernel refuses: bad pointers and invalid
+// times. They exist only in the preloaded library.
 #undef _FORTIFY_SOURCE
 #include <poll.h>
 #include <sys/epoll.h>
@@ -25,7 +25,7 @@
 extern "C" {
 int __poll_chk(pollfd* files, nfds_t count, int timeout_ms, size_t bytes);
 int __ppoll_chk(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t bytes);
-// glibc 2.35 declares it; rove also runs where that is not there.
+// glibc 2.35 declares it; rove also runs with older ones.
 int epoll_pwait2(int set, epoll_event* events, int most, const timespec* timeout, const sigset_t* mask);
 }
 
@@ -82,17 +82,17 @@ bool is_valid(const sigset_t* mask) {
     return mask == nullptr || rove::libc::can_read(mask, kKernelsBytes);
 }
 
-// The runtime, if the program has channels and none of what is asked for is missing.
+// Returns the runtime, or null if the program has no channels or its threads cannot watch (Provider::watchable()).
 Runtime* watchable() {
     return channel_files::exist() ? provider().watchable() : nullptr;
 }
 
-// Sleeps on `files`, which has room for one more than `count`, until `look()` returns other than 0, or until
-// `until_ns`. `look()` asks the kernel, without waiting, what the program has asked for. Returns what it has returned
-// last, or -1 and errno.
+// Sleeps on `files`, which must have space for one element more than `count`. Returns when `look()` returns a result
+// other than 0, or at `until_ns`. `look()` makes the program's request to the kernel without waiting. Returns its last
+// result, or -1 and errno.
 template <class Look>
 int watch_until(Runtime& runtime, pollfd* files, nfds_t count, uint64_t until_ns, const sigset_t* mask, Look look) {
-    constexpr uint32_t kRoundsPerLook = 16;  // a look takes some 0.2 us, as several empty rounds do
+    constexpr uint32_t kRoundsPerLook = 16;  // one look takes about 0.2 us, as long as several empty rounds
     Watch watch(runtime);
     for (;;) {
         int result = 0;
@@ -121,7 +121,7 @@ bool has_channel(const pollfd* files, nfds_t count) {
     });
 }
 
-// Null: the call goes on.
+// Returns the runtime if the descriptors include a channel, else null, and the call goes to the C library.
 Runtime* concerned(const pollfd* files, nfds_t count) {
     Runtime* const runtime = watchable();
     if (runtime == nullptr || count > channel_files::kMaxFiles) return nullptr;
@@ -146,12 +146,12 @@ struct Sets {
     fd_set *read, *write, *except;
 };
 
-// Returns how much of a set the kernel looks at.
+// Returns the number of bytes of a set that the kernel reads.
 size_t bytes_of_set(int count) {
     return (static_cast<size_t>(count) + 63) / 64 * 8;
 }
 
-// Null: the call goes on.
+// Does the same for the sets of select().
 Runtime* concerned(int count, const Sets& sets) {
     Runtime* const runtime = watchable();
     if (runtime == nullptr || sets.read == nullptr || count < 0 || count > FD_SETSIZE) return nullptr;
@@ -183,7 +183,7 @@ int select_channels(Runtime& runtime, int count, const Sets& sets, uint64_t unti
     copy(&except, sets.except);
     bool is_first = true;
     return watch_until(runtime, files.data(), used, until_ns, mask, [&] {
-        // The kernel has found that the program's sets can be written to before we write to them.
+        // The first call of the kernel has shown that the program's sets are writable.
         if (!std::exchange(is_first, false)) {
             copy(sets.read, &read);
             copy(sets.write, &write);
@@ -200,7 +200,7 @@ int wait_channels(Runtime& runtime, int set, epoll_event* events, int most, uint
     return watch_until(runtime, files, 1, until_ns, mask, [&] { return ROVE_NEXT(epoll_wait)(set, events, most, 0); });
 }
 
-// Null: the call goes on.
+// Does the same for an epoll set.
 Runtime* concerned(int set) {
     return channel_files::is_epoll_set(set) ? watchable() : nullptr;
 }
@@ -209,13 +209,14 @@ Runtime* concerned(int set) {
 
 extern "C" {
 
-// libc's declarations say that these two only write to `files`, and gcc warns of a function that reads it. So they have
+// The C library declares that these two only write to `files`, and gcc warns of a function that reads it. So they have
 // other names here.
 __attribute__((visibility("default"))) int hook_poll(pollfd* files, nfds_t count, int timeout_ms) asm("poll");
 __attribute__((visibility("default"))) int hook_ppoll(pollfd* files, nfds_t count, const timespec* timeout,
                                                       const sigset_t* mask) asm("ppoll");
 
-// Inlined where it is checked too: a call of it would go by its global name, to what a program preloads before us.
+// Inlined in the checked variant too. A call of it would use the symbol's name, and reach a library that is preloaded
+// before this one.
 [[gnu::always_inline]] static inline int poll_files(pollfd* files, nfds_t count, int timeout_ms) {
     if (Runtime* const runtime = concerned(files, count)) [[unlikely]]
         return poll_channels(*runtime, files, count, after_ms(*runtime, timeout_ms), nullptr);
@@ -248,7 +249,7 @@ int __ppoll_chk(pollfd* files, nfds_t count, const timespec* timeout, const sigs
     return ppoll_files(files, count, timeout, mask);
 }
 
-// Linux leaves in `timeout` what remains of it.
+// Linux writes the remaining time to `timeout`.
 int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
     const Sets sets{read, write, except};
     Runtime* const runtime = concerned(count, sets);

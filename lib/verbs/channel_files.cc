@@ -8,14 +8,15 @@ namespace rove::verbs::channel_files {
 
 namespace {
 
-// Relaxed throughout: a program that sleeps on a descriptor has been given it by the thread that made it.
+// A set of descriptors. All accesses are relaxed, because the thread that made a descriptor synchronises with the
+// thread to which it passes it.
 class Files {
   public:
     bool contains(int file) const {
         if (static_cast<unsigned>(file) >= static_cast<unsigned>(kMaxFiles)) return false;
         return (word(file).load(std::memory_order_relaxed) & bit(file)) != 0;
     }
-    // Returns true if that changed anything.
+    // Returns true if the set has changed.
     bool set(int file, bool value) {
         if (static_cast<unsigned>(file) >= static_cast<unsigned>(kMaxFiles) || contains(file) == value) return false;
         if (value)

@@ -14,12 +14,12 @@ namespace rove::verbs {
 
 namespace {
 
-// Returns true if a read() in which a signal's handler ran goes on: if all handlers that the program has installed are
-// SA_RESTART. ppoll(), by which a watch sleeps, always ends, and the kernel does not tell which handler it was. So
-// where a program has handlers of both kinds, either ends the wait.
+// Returns true if a read() would continue after a signal handler has run, which is so if all handlers of the program
+// are SA_RESTART. A watch sleeps in ppoll(), which always ends, and the kernel does not tell which handler ran. So in a
+// program with handlers of both kinds, either kind ends the wait.
 bool handlers_restart() {
     for (int signal = 1; signal <= SIGRTMAX; ++signal) {
-        // These are faults of a thread's own code, and a thread that waits runs none.
+        // These signals are faults of the thread's own code, and a waiting thread runs none.
         const bool is_fault = signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE ||
                               signal == SIGTRAP || signal == SIGSYS;
         struct sigaction action;
