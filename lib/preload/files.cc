@@ -117,7 +117,7 @@ using rove::verbs::Path;
         return rove::NextSymbol<&hook_##name>::find(#name) arguments;                        \
     }
 
-// The variants without a mode that _FORTIFY_SOURCE calls.
+// With _FORTIFY_SOURCE, calls without a mode become calls of these variants.
 #define ROVE_CHECKED_OPEN_HOOK(name, folder, parameters, arguments)                          \
     extern "C" __attribute__((visibility("default"))) int hook_##name parameters asm(#name); \
     ROVE_LOOK_UP(name)                                                                       \

@@ -25,7 +25,7 @@
 extern "C" {
 int __poll_chk(pollfd* files, nfds_t count, int timeout_ms, size_t bytes);
 int __ppoll_chk(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t bytes);
-// glibc 2.35 declares it; rove also runs with older ones.
+// glibc 2.35 declares it; rove also runs with older releases.
 int epoll_pwait2(int set, epoll_event* events, int most, const timespec* timeout, const sigset_t* mask);
 }
 

@@ -24,7 +24,7 @@ namespace rove::verbs::ucma {
 
 namespace {
 
-// The wait for a neighbour's reply. It doubles each time.
+// The first and the longest wait for a neighbour's reply. It doubles each time.
 constexpr uint64_t kFirstLookNs = 500'000, kLongestLookNs = 20'000'000;
 constexpr uint64_t kAskAgainNs = 50'000'000;
 constexpr uint64_t kMilli = 1'000'000, kSecond = 1000 * kMilli;

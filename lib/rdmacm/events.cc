@@ -19,7 +19,7 @@ uint8_t depth(uint8_t peers) {
     return std::min<uint8_t>(peers, transport::kMaxRdAtomic);
 }
 
-// Copies private data. The array is one byte longer than the type's private_data_len can tell.
+// Copies private data. The array is one byte longer than the type's private_data_len can express.
 template <class Parameters>
 void fill_private_data(Parameters& parameters, std::span<const uint8_t> data) {
     const size_t bytes = std::min(data.size(), sizeof(parameters.private_data) - 1);

@@ -35,8 +35,8 @@ __attribute__((constructor)) void look_up() {
     ROVE_NEXT(fcntl64);
 }
 
-// A child between vfork() and exec() shares its parent's memory, but closes its own
-// descriptors. It does not count as owner.
+// A child between vfork() and exec() shares its parent's memory, but closes its own descriptors. It does not count as
+// owner.
 bool is_ours(int fd) {
     return ucma::is_channel(fd) && !provider().is_forked_child() && ucma::is_owner();
 }

@@ -323,8 +323,8 @@ class RdmaCmServer final : private cm::Sink {
     std::vector<Interface> interfaces_;
     std::vector<std::unique_ptr<Gsi>> gsis_;  // in the order of interfaces_
     std::optional<cm::Cm> cm_;
-    int wake_fd_ = -1, timer_fd_ = -1;  // wake the thread apart from MADs
-    int kernel_fd_ = -1;                // wakes it too: an epoll set of all channels' KernelCm
+    int wake_fd_ = -1, timer_fd_ = -1;  // descriptors that wake the thread, as MADs do
+    int kernel_fd_ = -1;                // another one: an epoll set of all channels' KernelCm
     uint64_t timer_ns_ = UINT64_MAX;    // the time at which the timer expires
     std::atomic<int> ends_with_{0};     // the signal that ends the process, or 0
 

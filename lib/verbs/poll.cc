@@ -12,7 +12,7 @@ namespace rove::verbs {
 namespace {
 
 // The datapath must run even if a program always finds completions. Polls return at most about 64 entries, and driving
-// it at every 8th costs nothing measurable.
+// it at every 8th costs nothing.
 constexpr uint32_t kBusyPollsPerProgress = 8;
 // The number of successful polls after which an empty one returns at once. A program that polls one completion at a
 // time usually continues until a poll is empty, and then works on the results: rsockets copies the data and gives its
@@ -23,7 +23,9 @@ constexpr uint32_t kBusyPollsPerProgress = 8;
 constexpr uint32_t kPollsToWorkOn = 2;
 
 int take(Cq& cq, int count, ibv_wc* wc, uint64_t* times_ns) {
-    // A thread that does not drive shares the queue's tail with the worker, and has no stores to wait for.
+    // A thread that drives checks for an empty queue without the lock, whose atomic instruction would wait for the
+    // thread's stores. A thread that does not drive gains nothing: it has no such stores, and shares the queue's tail
+    // with the worker anyway.
     const bool drives = cq.runtime->config().progress == datapath::Progress::kShared;
     if (drives && cq.queue.empty()) return 0;
     const std::lock_guard guard(cq.lock);

@@ -247,7 +247,7 @@ bool Sysfs::make() {
     sweep(parent);
     std::string folder;
     if (file_ >= 0 && pid_ == getpid()) close(file_);
-    // Another process may sweep the folder away before it is locked. Then the lock is taken, or the folder does not
+    // Another process may sweep the folder away before it is locked. Then the lock is busy, or the folder does not
     // exist.
     for (bool ours = false; !ours;) {
         folder = parent + "/" + kPrefix + std::to_string(getpid()) + "-XXXXXX";

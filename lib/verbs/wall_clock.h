@@ -49,7 +49,7 @@ class CompletionTimes {
     uint64_t of(uint64_t runtime_ns, auto&& convert) {
         if (runtime_ns == runtime_ns_) return wall_ns_;
         const uint64_t wall_ns = convert(runtime_ns);
-        const bool is_behind = wall_ns_ - wall_ns < kSlewedNs;  // modulo 2^64, so it is false if it is ahead
+        const bool is_behind = wall_ns_ - wall_ns < kSlewedNs;  // modulo 2^64, so it is false if the new time is ahead
         if (!(runtime_ns > runtime_ns_ && is_behind)) wall_ns_ = wall_ns;
         runtime_ns_ = runtime_ns;
         return wall_ns_;

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""forwards.py map|asm symbols.def LIBIBVERBS: makes rove's own libibverbs.so.1, which
-replaces the installed one.
+"""forwards.py map|asm symbols.def LIBIBVERBS: makes the libibverbs.so.1 of rove that replaces the installed one.
 
 `map` prints the linker's version script: every symbol of LIBIBVERBS in its node, and rove's newer calls in theirs.
 `asm` prints the functions that rove does not define. Each of them jumps to that of LIBIBVERBS, which forward.cc finds
