@@ -32,9 +32,8 @@ struct Buffer {
 // Returns the buffers by handle, which is their address. The caller holds fork_mutex(), because a child may free its
 // parent's buffers.
 auto& buffers() {
-    static auto* const all =
-        // Not destroyed, because programs free theirs in destructors.
-        new std::unordered_map<const ibv_buf*, std::unique_ptr<Buffer>>;
+    // Not destroyed, because programs free theirs in destructors.
+    static auto* const all = new std::unordered_map<const ibv_buf*, std::unique_ptr<Buffer>>;
     return *all;
 }
 

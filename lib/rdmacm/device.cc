@@ -68,8 +68,7 @@ int RdmaCmServer::need_devices() {
     cm_.emplace(cm::Config{}, Secret::random(), static_cast<cm::Sink&>(*this));
     sigset_t all, before;
     sigfillset(&all);
-    for (const int signal : {SIGSEGV, SIGBUS, SIGSYS})
-        sigdelset(&all, signal);  // these are for the thread's own faults
+    for (const int signal : {SIGSEGV, SIGBUS, SIGSYS}) sigdelset(&all, signal);  // the thread's own faults
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
         std::thread([this] { run(); }).detach();  // it waits for the mutex, which this thread holds

@@ -36,9 +36,8 @@ void mark(int fd, bool channel) {
 
 constexpr size_t kLongestCommand = sizeof(rdma_ucm_accept);
 
-constexpr auto kStopsWithin =
-    // An exit() in a signal handler may find the mutex held.
-    std::chrono::milliseconds(100);
+// The limit for getting the mutex, which an exit() in a signal handler may find held.
+constexpr auto kStopsWithin = std::chrono::milliseconds(100);
 
 }  // namespace
 

@@ -125,8 +125,8 @@ void RdmaCmServer::terminate_by_signal(int signal) {
 }
 
 void RdmaCmServer::disconnect_all() {
-    constexpr auto kUntilRead =
-        std::chrono::milliseconds(10);  // peers need it to read rings that disappear with this process
+    // The time that peers need to read the rings that disappear with this process.
+    constexpr auto kUntilRead = std::chrono::milliseconds(10);
     const int signal = ends_with_.load();
     stop_other_threads(signal);
     stop();

@@ -22,8 +22,8 @@ inline constexpr int kMaxCqs = 1 << 16;
 inline constexpr int kMaxSrqs = 1 << 16;
 inline constexpr int kMaxAhs = 1 << 20;
 inline constexpr int kMaxPds = 1 << 16;
-inline constexpr uint32_t kMaxMessageBytes =
-    1u << 30;  // half of IBTA's 2^31: 2^22 PSNs at MTU 256, well within half of the PSN space
+// Half of IBTA's 2^31: 2^22 PSNs at MTU 256, well within half of the PSN space.
+inline constexpr uint32_t kMaxMessageBytes = 1u << 30;
 // The device's vendor. NICs report an IEEE OUI; this is "rov" with the bit for locally administered addresses set.
 inline constexpr uint32_t kVendorId = 0x726F76;
 inline constexpr uint32_t kEceMultipath = 1;  // option of ibv_query_ece() and ibv_set_ece(): the QP may speak mp
