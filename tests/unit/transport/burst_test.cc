@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of requests that are alike, in both modes: they go out as one run, which ends where one is not like the others.
+// Lists of similar requests, in both modes: they are sent as one burst, which ends at a request that differs.
 #include "transport/pair.h"
 
 namespace rove::test {
@@ -11,7 +11,7 @@ constexpr size_t kEach = 40;  // bytes
 
 struct Burst : Pair, ::testing::WithParamInterface<bool> {
     Burst() { connect({.depth = 512, .multipath = GetParam()}); }
-    // One of a list of WRITEs, to where nothing else goes.
+    // Returns one of a list of WRITEs with a target of its own.
     Send nth(size_t i, uint32_t flags = 0) const {
         Send s = write(i, i * kEach, kEach, 2 * i * kEach);
         s.flags = flags;
@@ -33,7 +33,7 @@ TEST_P(Burst, AreEachAPacketAndCompleteInOrder) {
     for (size_t i = 0; i <= 100; ++i) EXPECT_TRUE(arrived(i)) << i;
     EXPECT_EQ(mb.bytes(kEach, kEach), between);
     EXPECT_EQ(packets(a, Op::kWriteOnly), 101u);
-    EXPECT_GT(a.sink.in_series, 90u);  // one that is left over goes alone
+    EXPECT_GT(a.sink.in_series, 90u);  // a single request left over is sent alone
 }
 
 TEST_P(Burst, GoBeyondTheWindow) {
@@ -108,7 +108,7 @@ TEST_P(Burst, AreSentAgain) {
     for (size_t i = 0; i < 400; ++i) EXPECT_TRUE(arrived(i)) << i;
 }
 
-// So that the window moves; in mp each packet is acknowledged.
+// This keeps the window moving; in mp each packet is acknowledged.
 TEST_F(Pair, RequestsOfABurstAskForAcknowledgements) {
     connect();
     for (size_t i = 0; i < 100; ++i) {
@@ -126,7 +126,7 @@ TEST_F(Pair, RequestsOfABurstAskForAcknowledgements) {
     EXPECT_THAT(asked, ElementsAre(10, 42, 74, 99));
 }
 
-// At the end of a window nothing else would ask.
+// At the end of a window no other packet would ask.
 TEST(BurstInASmallWindow, TheLastAsksForAnAcknowledgement) {
     struct Small : Pair {
         Small() : Pair(Config{.window_packets = 8}) { connect(); }

@@ -96,7 +96,7 @@ TEST(CompletionQueue, an_overrun_is_told_once_or_not_at_all) {
     EXPECT_FALSE(ignored.first_loss());
 }
 
-// IBTA 11.4.2.2: of two arms the wider holds, until there is an event.
+// IBTA 11.4.2.2: the wider of two arms holds until there is an event.
 TEST(CompletionQueue, arming_for_solicited_does_not_undo_arming_for_any) {
     CompletionQueue cq;
     ASSERT_TRUE(cq.init(16));
@@ -180,7 +180,7 @@ TEST(CompletionQueue, forget_drops_one_queue_pairs_completions) {
     }
 }
 
-// A QP is destroyed without a stop of the workers that serve others.
+// A QP is destroyed without stopping the workers that serve others.
 TEST(CompletionQueue, forget_beside_workers) {
     constexpr uint64_t kCompletions = 50'000;
     CompletionQueue cq;
@@ -248,7 +248,8 @@ TEST(CompletionQueue, workers_and_a_polling_thread) {
             polled[wc[i].qp_num].store(expected[wc[i].qp_num], std::memory_order_release);
         }
         if (n == 0) {
-            // As ibv_get_cq_event users do: arm, look once more, and an event must come for anything later.
+            // This is the pattern of ibv_get_cq_event users: arm, poll once more, and anything later must cause an
+            // event.
             const uint64_t before = events.load();
             cq.arm(false);
             ++armed;

@@ -5,7 +5,7 @@
 namespace rove::test {
 namespace {
 
-// Packets that may leave before the pace holds.
+// Packets that may be sent before the pace applies.
 constexpr uint64_t kSlackBytes = 3 * 1100;
 
 struct Congestion : Pair {
@@ -14,7 +14,7 @@ struct Congestion : Pair {
         for (const Observed& p : net.trace) n += p.from == from.index() && p.is_cnp();
         return n;
     }
-    // Bytes of payload that host a sent in [begin, end).
+    // Returns the payload bytes that host a sent in [begin, end).
     uint64_t sent_between(uint64_t begin, uint64_t end) const {
         uint64_t bytes = 0;
         for (const Observed& p : net.trace) {
@@ -46,7 +46,7 @@ TEST_F(Congestion, marks_are_answered_at_most_once_per_interval) {
     EXPECT_EQ(a.counter(Counter::kRxCnp), times.size());
 }
 
-// D23: of another partition, or of another peer, or to a QP that cannot have sent anything.
+// D23: CNPs from another partition or another peer, or to a QP that cannot have sent anything.
 TEST_F(Congestion, ACnpThatCannotBeTrueChangesNothing) {
     connect();
     wire::Headers cnp;
@@ -80,7 +80,7 @@ TEST_F(Congestion, a_cnp_cuts_the_rate_and_the_wire_shows_it) {
     EXPECT_LE(sent_between(start, start + 50 * kMicrosecond), rate * 50 / 1'000'000 * 12 / 10 + kSlackBytes);
 }
 
-// Off, and on as with ConWeave's simulator.
+// The setting is off, and on as in ConWeave's simulator.
 struct NakAsCnp : Pair, ::testing::WithParamInterface<bool> {
     static Config config() {
         Config config;

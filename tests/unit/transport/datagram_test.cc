@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UC and UD: what is lost stays lost, what is delivered is whole.
+// UC and UD: a lost message stays lost, a delivered one is whole.
 #include "transport/pair.h"
 
 namespace rove::test {
@@ -164,7 +164,7 @@ TEST_F(Ud, multicast_reaches_those_that_joined) {
     EXPECT_EQ(mb.bytes(40, 100), ma.bytes(0, 100));
     EXPECT_EQ(mb.bytes(2040, 100), ma.bytes(0, 100));
 
-    // Of several workers, each serves its own members; a member of another one is no reason to count a drop.
+    // Each worker serves its own members. A member of another worker is no reason to count a drop.
     b.qps.groups().detach(group, *qb);
     b.qps.groups().detach(group, other.b);
     other.b.worker = 1;
@@ -176,7 +176,7 @@ TEST_F(Ud, multicast_reaches_those_that_joined) {
     EXPECT_EQ(b.counter(Counter::kDropMulticast), 1u);
 }
 
-// What does not fit one packet is never built, whoever posted it.
+// A message that does not fit one packet is never built, wherever it was posted.
 TEST_F(Pair, a_datagram_longer_than_the_ports_mtu_is_not_sent) {
     QpOptions options;
     options.type = IBV_QPT_UD;
@@ -200,7 +200,7 @@ TEST_F(Pair, a_datagram_longer_than_the_ports_mtu_is_not_sent) {
     EXPECT_EQ(net.trace.size(), 1u);
 }
 
-// The receives of an SRQ are of its protection domain, not of the QP's that takes them.
+// The receives of an SRQ belong to its protection domain, not to that of the QP that takes them.
 TEST_F(Pair, receives_of_a_shared_queue_are_of_its_protection_domain) {
     for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
         for (const bool multipath : {false, true}) {
@@ -214,7 +214,7 @@ TEST_F(Pair, receives_of_a_shared_queue_are_of_its_protection_domain) {
             connect(plain, sharing);
             const Path path = a.path_to(b);
             ASSERT_TRUE(b.post_recv(srq.ring, 1, {shared.sge(0, 10'000)}));
-            ASSERT_TRUE(b.post_recv(srq.ring, 2, {mb.sge(0, 10'000)}));  // of the QP's
+            ASSERT_TRUE(b.post_recv(srq.ring, 2, {mb.sge(0, 10'000)}));  // in the QP's domain
             Send s = send(1, 0, type == IBV_QPT_UD ? 1000 : 8000);
             s.path = &path;
             s.remote_qpn = qb->qpn;

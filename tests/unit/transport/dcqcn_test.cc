@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DCQCN's reaction point by itself: by its paper, and as HPCC's public simulator has it.
+// DCQCN's reaction point by itself: by its paper, and as in HPCC's public simulator.
 #include "transport/congestion/dcqcn.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST_F(Paper, EachCutTakesTheTargetAlong) {
     EXPECT_NEAR(part_at(300'020), (1. / 2 + 1. / 4) / 2, 0.01) << "half way to where the first cut had left it";
 }
 
-// Half the line's rate: 250 ns a packet of 1000 bytes.
+// Half the line's rate: 250 ns for a packet of 1000 bytes.
 TEST_F(Paper, APacketThatIsLateIsMadeUpFor) {
     rate.on_cnp(config, 10'000);
     part_at(11'000);
@@ -62,7 +62,7 @@ TEST_F(Hpcc, TheTargetStaysWhileNoIncreaseComesBetween) {
     EXPECT_NEAR(part_at(8'010), 1. / 4, 0.02);
     EXPECT_NEAR(part_at(308'009), 1. / 4, 0.02);
     EXPECT_NEAR(part_at(308'010), (1 + 1. / 4) / 2, 0.01) << "half way to the line's rate";
-    // After an increase the next cut takes the target along.
+    // After an increase the next cut moves the target too.
     const double before = part_at(308'020);
     rate.on_cnp(config, 309'000);
     const double after = part_at(312'010);
@@ -82,7 +82,7 @@ TEST_F(Hpcc, MarksAreNotedAndTheRateIsCutByTheClock) {
     EXPECT_LT(part_at(24'010), 0.3);
 }
 
-// A cut takes half of alpha. So few of them leave enough of the rate to measure the last.
+// A cut takes half of alpha. This small number of them leaves enough of the rate to measure the last.
 TEST_F(Hpcc, AlphaGrowsWithEveryIntervalThatHadAMarkAndFallsWithTheOthers) {
     config.min_rate_bytes_per_s = 1;
     config.rate_timer_ns = 1'000'000'000;
@@ -105,8 +105,8 @@ TEST_F(Hpcc, TheHyperStepComesByTimeAlone) {
     config.hyper_bytes_per_s = kLine / 10;
     config.min_rate_bytes_per_s = kLine / 10;
     for (uint64_t at = 10; at < 200'010; at += 1'000) rate.on_cnp(config, at);
-    part_at(500'010);              // to half way
-    rate.on_cnp(config, 500'020);  // the target is that
+    part_at(500'010);              // half way
+    rate.on_cnp(config, 500'020);  // this rate becomes the target
     const double cut = part_at(504'010);
     const double target = 0.55;
     double now = (cut + target) / 2;

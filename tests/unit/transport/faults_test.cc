@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registered memory that has gone, in the places of the protocol that are hard to come to: what is held, what is in the
-// middle, what goes to several, what is sent again. Everything ends as with a wrong key.
-// (tests/unit/verbs/fault_test.cc has the others.)
+// Registered memory that vanishes, in the places of the protocol that are hard to reach: held packets, packets in the
+// middle, multicast, retransmissions. Everything ends as with a wrong key. (tests/unit/verbs/fault_test.cc has the
+// others.)
 #include <sys/mman.h>
 
 #include <functional>
@@ -18,7 +18,7 @@ using testing::IsEmpty;
 
 constexpr size_t kPage = 4096, kPages = 4;
 
-// Pages of a host, registered, that can be taken away.
+// Registered pages of a host that can be unmapped.
 class Vanishing {
   public:
     explicit Vanishing(Host& host) : host_(host) {
@@ -34,10 +34,10 @@ class Vanishing {
         EXPECT_TRUE(host_.memory.remove(region_));
         munmap(region_.host, kPages * kPage);
     }
-    // From page `first` on.
+    // Unmaps the pages from `first` on.
     void vanish(size_t first = 0) { munmap(region_.host + first * kPage, (kPages - first) * kPage); }
     ibv_sge sge(size_t offset, uint32_t bytes) const { return {region_.iova + offset, bytes, region_.key}; }
-    // A request to it, or from it.
+    // Returns a request to this memory, or from it.
     Send aimed(Send send, size_t offset) const {
         send.remote_addr = region_.iova + offset;
         send.rkey = region_.key;
@@ -54,7 +54,7 @@ class Vanishing {
     Region region_;
 };
 
-// The network calls engines as workers do.
+// Makes the network call engines as workers do.
 struct Guarded {
     explicit Guarded(Network& net) {
         datapath::FaultGuard::install();
@@ -76,7 +76,7 @@ struct MpFaults : Multipath, Guarded {
     Vanishing gone{b};
 };
 
-// What came early is placed when what was before it has come: while another packet is received.
+// An early packet is placed when the packets before it have arrived, while another packet is received.
 TEST_F(MpFaults, APacketThatWasHeld) {
     delay(0);
     post(write(1, 0, 512, 0));
@@ -99,7 +99,7 @@ TEST_F(MpFaults, APacketThatWasHeld) {
     EXPECT_EQ(b.engine.multipath()->early_count(), 0u);
 }
 
-// A receive that a held SEND goes to.
+// The receive of a held SEND.
 TEST_F(MpFaults, AHeldSend) {
     ASSERT_TRUE(b.post_recv(*qb, 7, {gone.sge(0, 1000)}));
     delay(0);
@@ -170,7 +170,7 @@ TEST_F(Faults, OneOfTheMembersOfAGroup) {
 struct TailProbes : Faults, testing::WithParamInterface<bool> {};
 INSTANTIATE_TEST_SUITE_P(Mode, TailProbes, testing::Bool(), [](const auto& mode) { return mode.param ? "mp" : "rc"; });
 
-// What was lost is sent again from memory that has gone meanwhile; what was posted before it is not touched.
+// A lost packet is retransmitted from memory that has vanished meanwhile; earlier requests are unaffected.
 TEST_P(TailProbes, WhatTheySend) {
     connect({.multipath = GetParam()});
     bool silent = false;

@@ -18,7 +18,7 @@ struct Flush : Pair, ::testing::WithParamInterface<bool> {
     Buffer& target = b.buffer(1 << 16, kAllAccess | transport::kAccessFlushGlobal);
 
     void SetUp() override { connect(options()); }
-    // Of the word at `from` of ma.
+    // Writes the word at `from` of ma.
     Send atomic_write(uint64_t wr_id, size_t from, size_t to) const {
         return to_target(wr_id, from, 8, to, transport::kWrAtomicWrite);
     }
@@ -79,8 +79,8 @@ TEST_P(Flush, the_word_may_be_in_the_request_itself) {
     EXPECT_EQ(word(target, 16), 43u);
 }
 
-// A log's tail, say: data, a flush of it, and the word that says so, one behind the other and more than may be on their
-// way at a time.
+// The tail of a log, for example: data, its flush, and the word that announces it, one behind the other and more than
+// may be in flight at a time.
 TEST_P(Flush, all_take_effect_in_the_order_of_posting) {
     std::vector<uint64_t> expected;
     for (uint64_t round = 0; round < 12; ++round) {
@@ -106,7 +106,7 @@ TEST_P(Flush, a_lost_answer_comes_again_and_nothing_is_done_twice) {
         if (lost || p.op() != Op::kReadResponseOnly) return Verdict::kPass;
         lost = true;
         EXPECT_EQ(word(target, 64), 7u);
-        set_word(target, 64, 99);  // somebody has taken it, and put something else there
+        set_word(target, 64, 99);  // a reader has consumed it and put another value there
         return Verdict::kDrop;
     };
     post(atomic_write(1, 0, 64));
@@ -138,7 +138,7 @@ TEST_P(Flush, a_whole_region_whatever_the_address) {
 
 TEST_P(Flush, what_the_peer_does_not_allow) {
     constexpr uint32_t kNoFlush = kAllAccess, kNoWrite = IBV_ACCESS_REMOTE_READ | transport::kAccessFlushGlobal;
-    // IBTA 9.7.5.2.4: alignment and rights of the QP are invalid requests, those of memory access errors.
+    // IBTA 9.7.5.2.4: alignment and rights of the QP are invalid requests, rights of memory are access errors.
     refused(atomic_write(1, 0, 68), IBV_WC_REM_INV_REQ_ERR);
     refused(atomic_write(1, 0, 64), IBV_WC_REM_INV_REQ_ERR, kNoWrite);
     refused(flush(1, 100, 0), IBV_WC_REM_INV_REQ_ERR, kNoFlush);

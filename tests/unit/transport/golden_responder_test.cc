@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The responder against Linux rxe: fed the requester's packets of a capture, it answers as rxe did.
+// The responder against Linux rxe: with the requester's packets of a capture it gives the same answers as rxe.
 //
-// What is the same: memory (regions at the capture's addresses), QP numbers and keys. Tables give numbers of their own,
-// so the numbers in each parsed packet are replaced by ours before the engine sees it; nothing else is changed. The .vs
-// script is run beside the packets: its receives are posted, its stores done and its completions and memory checked in
-// the order in which they happened. A step that follows a request in the script waits for the capture's last packet of
-// that request (a SEND that got RNR NAKs waits for its receive: that is posted before the packet whose answer is the
-// first that is no RNR NAK).
+// Memory (regions at the capture's addresses), QP numbers and keys are the same. Our tables assign numbers of their
+// own, so the numbers in each parsed packet are replaced before the engine sees it; nothing else is changed. The .vs
+// script runs along with the packets: its receives are posted, its stores done and its completions and memory checked
+// in their original order. A step that follows a request in the script waits for the capture's last packet of that
+// request. (A SEND that got RNR NAKs waits for its receive, which is posted before the first packet whose answer is not
+// an RNR NAK.)
 //
-// "Answers as": the sequence of (opcode, PSN, AETH syndrome, MSN, payload) is that of the capture, where of a run of
-// plain ACKs only the last counts, on both sides: how many packets one ACK answers is the responder's choice. In
-// rc_loss answers were lost before the capture was taken: there every captured answer must occur among ours, in order.
-// And there rxe answers a repeated READ with Middle and Last only; ours begins each with First or Only, as IBTA
-// 9.7.5.1.3 wants of a READ that is executed again. These pairs count as equal. Where rxe answers otherwise than IBTA,
-// the capture is changed to what IBTA says: as_of_ibta().
+// Answers are equal if the sequence of (opcode, PSN, AETH syndrome, MSN, payload) is that of the capture, where only
+// the last of a run of plain ACKs counts on both sides: the responder chooses how many packets one ACK answers. In
+// rc_loss answers were lost before the capture was taken; each captured answer must occur among ours, in order. There
+// rxe answers a repeated READ with Middle and Last only; ours begins each with First or Only, as IBTA 9.7.5.1.3 demands
+// for a READ that is executed again. These pairs count as equal. Where rxe violates IBTA, the capture is corrected:
+// as_of_ibta().
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -44,13 +44,13 @@ Answer answer_of(const wire::Headers& h, const uint8_t* payload, size_t bytes) {
     if (has & wire::kHasAeth) {
         a.syndrome = h.aeth.syndrome;
         a.msn = h.aeth.msn;
-        // rxe counts credits in no ACK (31); a NAK's low bits are its code.
+        // rxe gives no credits in ACKs (31); a NAK's low bits are its code.
     }
     if (has & wire::kHasAtomicAckEth) a.original = h.atomic_original;
     return a;
 }
 
-// rxe's form of an answer to a repeated READ.
+// Returns rxe's form of an answer to a repeated READ.
 Answer as_repeated(Answer a) {
     using wire::Op;
     if (a.opcode == static_cast<uint8_t>(Op::kReadResponseFirst)) {
@@ -62,7 +62,7 @@ Answer as_repeated(Answer a) {
     return a;
 }
 
-// The answers in which rxe differs from IBTA, as rove gives them (docs/protocol/roce.md).
+// Returns the answers with rxe's deviations from IBTA corrected, as rove gives them (docs/protocol/roce.md).
 std::vector<Answer> as_of_ibta(const std::vector<Answer>& all, bool has_errors) {
     std::vector<Answer> kept;
     for (Answer a : all) {
@@ -71,7 +71,7 @@ std::vector<Answer> as_of_ibta(const std::vector<Answer>& all, bool has_errors) 
         if (is_ack && behind_rnr && a.syndrome == wire::kSyndromeNakSequence) continue;
         if (is_ack && has_errors && a.syndrome == wire::kSyndromeNakRemoteOperation)
             a.syndrome = wire::kSyndromeNakInvalidRequest;
-        // What it acknowledges there are SENDs with invalidate of a bad key.
+        // The acknowledged packets there are SENDs with invalidate of a bad key.
         if (is_ack && has_errors && a.syndrome == wire::kSyndromeAck) a.syndrome = wire::kSyndromeNakRemoteAccess;
         kept.push_back(a);
     }
@@ -110,7 +110,7 @@ class Replay {
             packets_.push_back({frame, {}});
             EXPECT_EQ(wire::parse_frame(packets_.back().bytes, packets_.back().parsed), wire::ParseError::kNone);
         }
-        // The requester takes the address of the first packet; each host of ours plays one of the two.
+        // The requester gets the address of the first packet; each of our hosts plays one of the two.
         gids_[0] = packets_[0].parsed.flow.src;
         gids_[1] = packets_[0].parsed.flow.dst;
         std::ifstream script(base + ".vs"), output(base + ".out");
@@ -162,7 +162,7 @@ class Replay {
     uint32_t completions() const { return completions_; }
 
   private:
-    const bool has_errors_;  // rc_nak: what rxe answers otherwise than IBTA says
+    const bool has_errors_;  // rc_nak: rxe's deviations from IBTA
     struct Packet {
         std::vector<uint8_t> bytes;
         wire::ParsedFrame parsed;
@@ -180,7 +180,7 @@ class Replay {
         uint32_t number;  // in the capture
     };
 
-    // The first packet of a request that was not seen before (a repetition is no new step of the script).
+    // Returns true for the first packet of a new request. A repetition is no new step of the script.
     bool is_new(uint32_t from, const wire::ParsedFrame& p) {
         const wire::Op op = wire::op_of(p.headers.bth.opcode);
         const bool first = op != wire::Op::kSendMiddle && op != wire::Op::kSendLast && op != wire::Op::kSendLastImm &&
@@ -207,7 +207,7 @@ class Replay {
     static bool posts_request(const std::string& verb) {
         return verb == "send" || verb == "write" || verb == "read" || verb == "cas" || verb == "faa";
     }
-    // Everything up to and including the next request of the script.
+    // Runs everything up to and including the next request of the script.
     void run_steps_until_request() {
         run_steps_after_request(true);
         if (next_ == steps_.size()) return;
@@ -221,7 +221,7 @@ class Replay {
         }
         ++next_;
     }
-    // Up to the next request, or (not `polls`) up to the first completion that must be waited for.
+    // Runs up to the next request, or, unless `polls`, up to the first completion that must be waited for.
     void run_steps_after_request(bool polls = false) {
         while (next_ < steps_.size() && !posts_request(step().front())) {
             if (step().front() == "poll" && !polls) return;
@@ -236,7 +236,7 @@ class Replay {
         for (std::string word; in >> word;) words.push_back(word);
         return words;
     }
-    // The answers to this step: lines up to the one that begins with ok or err.
+    // Reads the answers to this step: lines up to the one that begins with ok or err.
     void take_output() {
         last_output_.clear();
         for (;;) {
@@ -315,7 +315,7 @@ class Replay {
         }
     }
 
-    // Receive completions: the requester's half has no work requests here.
+    // Receive completions only: the requester's half has no work requests here.
     void check_completions(const Pair& pair) {
         const auto wcs = hosts_[pair.host]->poll(*pair.qp->recv_cq);
         size_t next = 0;
@@ -325,7 +325,7 @@ class Replay {
             const ibv_wc& wc = wcs[next++];
             ++completions_;
             EXPECT_EQ(wc.wr_id, value(line, "id")) << line;
-            // A receive too short fails with LOC_LEN_ERR as IBTA 10.8.5.1 wants; rxe calls it LOC_QP_OP_ERR.
+            // A receive that is too short fails with LOC_LEN_ERR as IBTA 10.8.5.1 demands; rxe calls it LOC_QP_OP_ERR.
             const auto status = static_cast<ibv_wc_status>(value(line, "status"));
             EXPECT_EQ(wc.status, status == IBV_WC_LOC_QP_OP_ERR ? IBV_WC_LOC_LEN_ERR : status) << line;
             if (wc.status != IBV_WC_SUCCESS) continue;
@@ -350,7 +350,7 @@ class Replay {
         for (const Memory& m : memories_) {
             if (m.host == host && m.key == key) return m.region.key;
         }
-        return 0xFFFFFF00;  // nobody's, as in the capture
+        return 0xFFFFFF00;  // not assigned, as in the capture
     }
 
     void feed(uint32_t to, wire::ParsedFrame frame) {

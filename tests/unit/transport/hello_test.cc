@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HELLO: two QPs agree on mp, whatever is lost and whoever asks first.
+// HELLO: two QPs agree on mp, whatever is lost and whichever asks first.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -37,7 +37,7 @@ class HelloTest : public testing::TestWithParam<Mode> {
     bool confirmed(QueuePair& qp, const transport::HelloState::RemoteQp& to) {
         return has_promised(qp, to) && qp.hello.promised(to)->confirmed;
     }
-    // As one that is about to be connected does.
+    // Asks like a QP that is about to be connected.
     void ask(uint32_t from, QueuePair& qp, const QueuePair& about, uint32_t nonce = 77,
              PeerCapabilityCache* peers = nullptr) {
         const Path path = net.host(from).path_to(net.host(1 - from));
@@ -45,7 +45,7 @@ class HelloTest : public testing::TestWithParam<Mode> {
         net.host(from).engine.ask_multipath(qp, path, about.qpn, nonce);
         net.run_for(100'000);
     }
-    // Somebody writes a HELLO to `to`, a QP of host 1, in the name of `from`, which may be at no address that we know.
+    // Sends a forged HELLO to `to`, a QP of host 1, in the name of `from`, which may have an unknown address.
     void forge(const QueuePair& to, const transport::HelloState::RemoteQp& from, bool answer = false,
                uint32_t nonce = 5) {
         Path path = net.host(0).path_to(net.host(1));
@@ -58,7 +58,7 @@ class HelloTest : public testing::TestWithParam<Mode> {
         net.inject(1, path, h, {});
         net.run_for(100'000);
     }
-    // Of host 1 to a QP of host 0, which is a standard endpoint: silent.
+    // Returns a QP of host 1 that is connected to a QP of host 0, a silent standard endpoint.
     QueuePair& connected_to(const QueuePair& peer, ibv_qp_state state = IBV_QPS_RTS) {
         QueuePair& qp = made(1);
         net.host(1).bring_up(qp, {}, net.host(1).path_to(net.host(0)), peer.qpn, 1, net.now());
@@ -134,7 +134,7 @@ TEST_P(HelloTest, ResetForgetsWhatWasSaid) {
     EXPECT_FALSE(has_promised(b, party(0, a)));
 }
 
-// Whoever looks for QP numbers finds those that are not connected yet, and no others.
+// A scan for QP numbers finds those that are not connected yet, and no others.
 TEST_P(HelloTest, AQpThatDoesNotTakePartIsLikeNone) {
     QueuePair& a = made(0);
     QueuePair& ud = made(1, IBV_QPT_UD);
@@ -143,7 +143,7 @@ TEST_P(HelloTest, AQpThatDoesNotTakePartIsLikeNone) {
     QueuePair& connected = connected_to(a);
     forge(connected, {a.qpn + 1, net.host(0).gid()});
     forge(connected, {a.qpn, kStranger});
-    QueuePair& refusing = connected_to(a);  // as ibv_set_ece() has it: it never asked anybody
+    QueuePair& refusing = connected_to(a);  // ibv_set_ece() leaves it like this: it never asked
     refusing.hello.has_peer = false;
     forge(refusing, {a.qpn, kStranger});
     EXPECT_TRUE(net.trace.empty());
@@ -151,7 +151,7 @@ TEST_P(HelloTest, AQpThatDoesNotTakePartIsLikeNone) {
     EXPECT_EQ(net.host(1).counter(Counter::kDropSource), 3u);
 }
 
-// Nor does any number of them take away what was promised to the peer.
+// No number of them displaces an offer to the peer.
 TEST_P(HelloTest, ForgedQuestionsLeavePromisesAlone) {
     QueuePair& a = made(0);
     QueuePair& b = made(1);
@@ -174,7 +174,7 @@ TEST_P(HelloTest, ThePeerFindsRoomAmongStrangers) {
     EXPECT_EQ(a.hello.answer, HelloAnswer::kYes);
 }
 
-// As above, with a peer that is a standard endpoint: there is nobody to confirm what was asked in its name.
+// The case above with a standard endpoint as peer: the question in its name is never confirmed.
 TEST_P(HelloTest, APromiseToASilentPeerIsNotConfirmed) {
     QueuePair& b = made(1);
     const transport::HelloState::RemoteQp standard{0x1234, net.host(0).gid()};
@@ -257,7 +257,7 @@ TEST(PeerCapabilityCache, AStrangersSilenceIsRcForAWhile) {
 TEST(PeerCapabilityCache, WhoSpokeMpIsForgottenOnlyAfterALongSilence) {
     PeerCapabilityCache peers;
     const wire::Gid peer = numbered(1);
-    constexpr uint64_t kLater = 1'000 * PeerCapabilityCache::kForgetNs;  // without a question: no silence
+    constexpr uint64_t kLater = 1'000 * PeerCapabilityCache::kForgetNs;  // without a question there is no silence
     peers.record_answer(peer, true);
     peers.record_timeout(peer, kLater);
     peers.record_timeout(peer, kLater + PeerCapabilityCache::kForgetNs - 1);

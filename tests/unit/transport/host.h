@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of the virtual network: tables, engine, and the verbs calls a test needs, without checks and locks.
-// Units: virtual nanoseconds, bytes.
+// One end of the virtual network: tables, engine, and the verbs calls that tests need, without checks and locks. Units:
+// virtual nanoseconds, bytes.
 #pragma once
 
 #include <arpa/inet.h>
@@ -30,7 +30,7 @@ inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
 
 inline constexpr int kRemoteAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-// Builds real frames and gives them to `transmit`; keeps what else the engine says.
+// Builds real frames and passes them to `transmit`; records the engine's other calls.
 struct TestSink {
     std::function<bool()> room = [] { return true; };
     std::function<bool(const Path&)> takes = [](const Path&) { return true; };
@@ -43,7 +43,7 @@ struct TestSink {
     std::vector<const CompletionQueue*> notified;
     std::vector<wire::Gid> suspected;  // peers
     uint64_t in_series = 0;            // packets
-    std::vector<uint8_t> frame;        // that is built: a fault in the program's memory leaves it by longjmp
+    std::vector<uint8_t> frame;        // being built: a fault in the program's memory leaves it by longjmp
 
     bool ready() { return room(); }
     bool ready(const Path& path) { return takes(path) && room(); }
@@ -86,7 +86,7 @@ struct TestSink {
     }
 };
 
-// A work request as a test writes it down. Immediates are in host order, here and in what the tests expect.
+// A work request as a test writes it down. Immediates are in host order, here and in the expectations.
 struct Send {
     uint64_t wr_id = 0;
     ibv_wr_opcode opcode = IBV_WR_SEND;
@@ -95,7 +95,8 @@ struct Send {
     uint64_t remote_addr = 0;
     uint32_t rkey = 0;
     uint32_t immediate = 0;
-    uint32_t length = 0;  // without SGEs: of a FLUSH's range, or of the word that an ATOMIC WRITE has in compare_add
+    // Without SGEs: length of a FLUSH's range, or of the word that an ATOMIC WRITE has in compare_add.
+    uint32_t length = 0;
     uint64_t compare_add = 0;
     uint64_t swap = 0;
     const Path* path = nullptr;
@@ -107,15 +108,15 @@ struct Send {
 struct QpOptions {
     ibv_qp_type type = IBV_QPT_RC;
     uint32_t mtu = 1024;
-    uint32_t depth = 128;  // of both queues
+    uint32_t depth = 128;  // depth of both queues
     uint32_t max_sge = 8;
     uint32_t max_inline = 256;
-    uint8_t max_rd_atomic = 4;  // both ways
+    uint8_t max_rd_atomic = 4;  // in both directions
     uint8_t timeout = 14;       // 67 ms
     uint8_t retry_cnt = 7;
     uint8_t rnr_retry = 7;
     uint8_t min_rnr_timer = 12;  // 0.64 ms
-    uint32_t psn = 100;          // where this side starts to send
+    uint32_t psn = 100;          // first PSN of this side
     uint32_t access = kAllAccess;
     uint32_t qkey = 0x1111;
     uint16_t pkey = wire::kDefaultPkey;
@@ -126,7 +127,7 @@ struct QpOptions {
     SharedRecvQueue* srq = nullptr;
 };
 
-// Memory with a guard on both sides, registered.
+// Registered memory with a guard on both sides.
 struct Buffer {
     static constexpr size_t kGuard = 64;
     static constexpr uint8_t kGuardByte = 0xEE;
@@ -172,7 +173,7 @@ class Host {
         }
     }
 
-    // Without QPs: all that was sent is acknowledged, was sent again, or was abandoned.
+    // Without QPs: every sent packet was acknowledged, retransmitted or abandoned.
     void expect_balance() const {
         uint64_t acknowledged = counter(Counter::kPsnsAcknowledged), abandoned = counter(Counter::kPsnsAbandoned);
         if (engine.multipath() != nullptr) {
@@ -216,7 +217,7 @@ class Host {
         return *buffers_.back();
     }
 
-    // A window of type 2 over the whole of `buffer`, bound to `qp`. The caller removes it.
+    // Binds a type 2 window over the whole of `buffer` to `qp`. The caller removes it.
     void bind_window(Window& window, const Buffer& buffer, QueuePair& qp) {
         ASSERT_TRUE(memory.insert(window));
         ASSERT_TRUE(memory.bind({.window = window.key,
@@ -242,7 +243,7 @@ class Host {
         return *srqs_.back();
     }
 
-    // In RESET.
+    // Creates a QP in RESET.
     QueuePair& create(const QpOptions& options) {
         queue_pairs_.push_back(std::make_unique<QueuePair>());
         QueuePair& qp = *queue_pairs_.back();
@@ -261,7 +262,7 @@ class Host {
         return qp;
     }
 
-    // RESET to RTS. `peer` is the other QP's number, `peer_psn` where the other side starts.
+    // Moves a QP from RESET to RTS. `peer` is the other QP's number, `peer_psn` its first PSN.
     void bring_up(QueuePair& qp, const QpOptions& options, const Path& path, uint32_t peer, uint32_t peer_psn,
                   uint64_t now) {
         qp.access = options.access;
@@ -283,7 +284,7 @@ class Host {
         engine.set_state(qp, IBV_QPS_RTS, now);
     }
 
-    // Returns false when the send queue is full. The caller pumps the network.
+    // Returns false if the send queue is full. The caller pumps the network.
     bool post(QueuePair& qp, const Send& send) {
         if (qp.sq.room() == 0) return false;
         transport::SendWqe& wqe = qp.sq.at(qp.sq.produced());
@@ -363,7 +364,7 @@ class Host {
     transport::TimeWaitTable time_wait;
     TestSink sink;
     transport::Engine<TestSink> engine;
-    std::array<uint64_t, 16> parse_errors{};  // by wire::ParseError
+    std::array<uint64_t, 16> parse_errors{};  // indexed by wire::ParseError
 
   private:
     std::vector<std::unique_ptr<Buffer>> buffers_;

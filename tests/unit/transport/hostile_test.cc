@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A million mutated golden packets into live queue pairs: nothing crashes, memory that may not be written stays as it
-// is, and every packet is counted. Run with sanitizers it says more.
+// A million mutated golden packets into live queue pairs: nothing crashes, protected memory stays unchanged, and every
+// packet is counted. Sanitizers make this test stronger.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 namespace rove::test {
 namespace {
 
-// Whole pages between two that may not be touched.
+// Whole pages between two inaccessible ones.
 class GuardedPages {
   public:
     explicit GuardedPages(size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))), bytes_(bytes) {
@@ -31,7 +31,7 @@ class GuardedPages {
 };
 
 struct Seed {
-    wire::ParsedFrame parsed{};  // what it does not have is zero, for mutants of another opcode
+    wire::ParsedFrame parsed{};  // missing headers are zero, for mutants of another opcode
     std::vector<uint8_t> payload;
 };
 
@@ -59,7 +59,7 @@ class Target {
         for (Region& region : regions_) host_.memory.remove(region);
     }
 
-    // Brings a QP that an earlier packet ended back to life, with receives and requests on their way.
+    // Revives a QP that an earlier packet ended, with receives and requests in flight.
     void revive(size_t i) {
         QueuePair& qp = *qps_[i];
         host_.engine.set_state(qp, IBV_QPS_RESET, now_);
@@ -81,7 +81,7 @@ class Target {
         host_.post(qp, {.wr_id = 4, .opcode = IBV_WR_SEND, .sges = {sge(1, 0, 2000)}});
     }
 
-    // A golden packet, made to fit: addressed to a QP, near its PSN, with one of our keys and addresses; then spoiled.
+    // Makes a golden packet fit: addressed to a QP, near its PSN, with one of our keys and addresses; then corrupts it.
     void attack(const Seed& golden) {
         const size_t i = random_.below(qps_.size());
         if (qps_[i]->state != IBV_QPS_RTS) revive(i);
@@ -105,7 +105,7 @@ class Target {
         h.deth = {qp.qkey, 99};
         if (random_.chance(0.8)) mutate(h, payload, flow);
 
-        // Only known opcodes can be built; another is put in afterwards, and refused before its ICRC is looked at.
+        // Only known opcodes can be built. Another one is inserted afterwards, and refused before its ICRC is checked.
         const uint8_t opcode = h.bth.opcode;
         if (!wire::opcode_info(opcode).known) h.bth.opcode = golden.parsed.headers.bth.opcode;
         const wire::FlowTemplate headers = wire::make_template(flow);
@@ -116,7 +116,7 @@ class Target {
         if (random_.chance(0.2)) spoil(frame);
         deliver(frame);
     }
-    // Makes mp of an RC packet, near what the QP expects.
+    // Turns an RC packet into one of mp, near the state that the QP expects.
     void speak_multipath(wire::Headers& h, const transport::Mp& mp) {
         const uint32_t near = static_cast<uint32_t>(random_.below(64)), response = random_.chance(0.3);
         const wire::Op op = wire::op_of(h.bth.opcode);
@@ -161,7 +161,7 @@ class Target {
         host_.sink.events.clear();
     }
 
-    // What the packets may not change.
+    // Returns the memory that the packets may not change.
     std::vector<std::vector<uint8_t>> fixed() {
         std::vector<uint8_t> edges(local_.data(), local_.data() + 1000);
         edges.insert(edges.end(), local_.data() + 10000, local_.data() + local_.size());
@@ -170,7 +170,7 @@ class Target {
     uint64_t sent() const { return sent_; }
     uint64_t counted() const {
         uint64_t sum = refused_;
-        // Counter::kRxPackets are those that reached a QP, whatever that then made of them.
+        // Counter::kRxPackets counts packets that reached a QP, whatever happened then.
         for (Counter c : {Counter::kRxPackets, Counter::kRxCnp, Counter::kDropUnknownQp, Counter::kDropQpState,
                           Counter::kDropService, Counter::kDropPort, Counter::kDropSource, Counter::kDropPkey,
                           Counter::kDropMulticast}) {
@@ -304,7 +304,7 @@ TEST(Hostile, a_million_mutated_golden_packets) {
             ASSERT_EQ(target.counted(), target.sent()) << "a packet was not counted, or twice, by packet " << i;
         }
     }
-    // The attack reached everything: most packets passed the parser, and each reason to drop one was met.
+    // The attack covered everything: most packets passed the parser, and each reason for a drop occurred.
     EXPECT_GT(target.sent() - target.refused(), count / 2);
     EXPECT_GT(target.answered(), count / 20);
     for (Counter c : {Counter::kDropUnknownQp, Counter::kDropService, Counter::kDropSource, Counter::kDropPkey,

@@ -220,8 +220,8 @@ TEST_F(MemoryTest, many_regions_have_keys_of_their_own) {
         EXPECT_EQ(table.find(regions[i].key), i % 2 == 0 ? nullptr : &regions[i]);
 }
 
-// A peer that knows addresses and QPNs, but no key: 2^32 keys, of which each region has one, and each window 256, for
-// it cannot know the consumer's byte, but may.
+// A peer knows addresses and QPNs, but no key: each region has one of 2^32 keys, and each window 256, because the test
+// grants the peer any consumer byte.
 TEST_F(MemoryTest, keys_are_not_guessed) {
     std::set<uint32_t> first;
     for (int process = 0; process < 3; ++process) {
@@ -238,7 +238,7 @@ TEST_F(MemoryTest, keys_are_not_guessed) {
         ASSERT_TRUE(table.insert(regions.emplace_back()));
         keys.push_back(regions.back().key);
     }
-    // What is known of the keys so far: their neighbours, and their differences.
+    // Guesses from known keys: their neighbours and their differences.
     uint32_t hits = 0;
     for (uint32_t i = 1; i < kRegions; ++i) {
         const uint32_t next = keys[i] + (keys[i] - keys[i - 1]), beside = keys[i] + 0x100;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// QPs in mp mode: what is acknowledged, counted and held, and which way acknowledgements go.
+// QPs in mp mode: acknowledgements, their counters and paths, and held packets.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -23,10 +23,10 @@ TEST_F(Multipath, EU4_OneAcknowledgementForEachDataPacket) {
     EXPECT_GE(paths.size(), 9u);
 }
 
-// mp-transport.md, section 6.
+// docs/protocol/multipath.md: the counters of acknowledgements.
 TEST_F(Multipath, EveryAcknowledgementAndEveryPlaceOutOfOrderIsCounted) {
     delay(1);
-    post(write(1, 0, 6 * 1024, 0));  // one in order, four that are 1, 2, 3 and 4 ahead, and the one that was missing
+    post(write(1, 0, 6 * 1024, 0));  // one in order, four that are 1, 2, 3 and 4 ahead, and the missing one
     net.pump();
     run_briefly();
     net.release();
@@ -38,7 +38,7 @@ TEST_F(Multipath, EveryAcknowledgementAndEveryPlaceOutOfOrderIsCounted) {
     EXPECT_EQ(qb->mp()->requests_in_degree, 4u);
 }
 
-// More packets come than the port takes answers. What is forgotten is not what was refused.
+// More packets arrive than the port takes answers. Acknowledgements are dropped rather than refusals.
 TEST_F(Multipath, EU4_APortThatTakesNothingForgetsNoRefusalForAnAck) {
     constexpr uint32_t kRefused = 20, kTaken = 30;
     bool open = false;
@@ -74,7 +74,7 @@ struct Batching : Multipath {
 
 TEST_F(Batching, BX3_AcksOfABurstShareAPacketAndEachCounts) {
     post(write(1, 0, 8 * 1024, 0));
-    // The network delivers one by one; the sink takes none of b's until all have come.
+    // The network delivers one by one; the sink takes no packet of b's until all have arrived.
     bool open = false;
     b.sink.room = [&] { return open; };
     net.at(net.now() + 50 * kMicrosecond, [&] { open = true; });
@@ -122,7 +122,7 @@ TEST_F(Batching, BX3_EachEntryOfAFrameStandsForItself) {
     EXPECT_EQ(a.engine.multipath()->counters.acks_received[0], 9u);
 }
 
-// No QP and no peer takes all the room for packets that came early.
+// No QP and no peer takes all the room for early packets.
 TEST_F(Multipath, WhatIsHeldForOneLeavesRoomForOthers) {
     std::vector<Connection> greedy;
     for (int i = 0; i < 8; ++i)
@@ -144,7 +144,7 @@ TEST_F(Multipath, WhatIsHeldForOneLeavesRoomForOthers) {
     for (Connection& c : greedy) EXPECT_EQ(a.poll(*c.a.send_cq).size(), 100u);
 }
 
-// Which way acknowledgements go is the configuration's to say.
+// The configuration chooses the path of acknowledgements.
 TEST(MultipathAckPath, IsAsConfigured) {
     using transport::AckPath;
     for (const AckPath way : {AckPath::kAsData, AckPath::kRandom, AckPath::kOne}) {

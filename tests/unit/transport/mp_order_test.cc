@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// QPs in mp mode: what a program may see, and when, while packets overtake each other.
+// QPs in mp mode: the order in which programs see data while packets overtake each other.
 #include <vector>
 
 #include "rove/verbs.h"
@@ -133,8 +133,8 @@ TEST_F(Optimistic, MP12_ASynchroniseOperationThatIsEarlyIsDroppedAndNacked) {
     EXPECT_EQ(b.engine.multipath()->held_peak(), 0u);
 }
 
-// A program that writes data, then a flag, over a network that lets packets overtake; the peer looks after each packet.
-// How often it finds a flag without its data.
+// Returns how often a program finds a flag without its data. The peer writes data and then a flag, over a network that
+// reorders packets, and the program reads after each packet.
 uint64_t flags_without_data(const Config& sender, const Config& receiver, uint32_t flags = IBV_SEND_SIGNALED) {
     uint64_t found = 0;
     for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -166,7 +166,7 @@ uint64_t flags_without_data(const Config& sender, const Config& receiver, uint32
     return found;
 }
 
-// Where the ends differ, the stricter has its way.
+// Where the ends differ, the stricter setting applies.
 TEST(Ordering, EU7_AFlagIsNotThereBeforeItsDataUnlessBothEndsAgree) {
     using enum transport::Ordering;
     const Config hold = with(kReceiverHold), delay = with(kSenderDelay), optimistic = with(kOptimistic);
@@ -186,7 +186,7 @@ TEST(Ordering, MP12_WithTheSynchroniseFlagAFlagIsNeverThereBeforeItsData) {
         EXPECT_EQ(flags_without_data(with(sender), with(kOptimistic), IBV_SEND_SIGNALED | ROVE_SEND_SYNC), 0u);
 }
 
-// Two WRITEs to one place: the second stays, though the middle of it overtakes the first.
+// Two WRITEs to one place: the second stays, although its middle overtakes the first.
 TEST_F(Multipath, OverlappingWritesKeepTheirOrder) {
     delay(0);
     post(write(1, 0, 2 * 1024, 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// QPs in mp mode: losses, damage, peers that are late or gone, and requests that cannot be sent again.
+// QPs in mp mode: losses, damage, peers that are late or dead, and requests that cannot be sent again.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// Each NACK lets the packet go again, and the network repeats each NACK: without a limit there would be ever more.
+// Each NACK causes a retransmission, and the network duplicates each NACK: without a limit they would multiply.
 TEST_F(Optimistic, MP9_ARepeatedNackIsNoReasonToSendTwice) {
     net.filter = [&](const Observed& p) {
         if (p.from == b.index()) return Verdict::kTwice;
@@ -64,8 +64,8 @@ TEST_F(Multipath, APeerThatIsGoneIsGivenUp) {
     expect_sent(IBV_WC_RETRY_EXC_ERR);
 }
 
-// A request that has to go again, and whose memory has gone, fails in its turn; what was posted before it is not
-// touched.
+// A request that must be retransmitted from memory that has vanished fails in its turn; earlier requests are
+// unaffected.
 TEST_F(Multipath, AFailureAtHomeIsThatOfItsOwnRequest) {
     Buffer& gone = a.buffer(4096);
     size_t seen = 0;
@@ -92,12 +92,12 @@ TEST_F(Multipath, AFailureAtHomeIsThatOfItsOwnRequest) {
     EXPECT_TRUE(a.memory.insert(gone.region));
 }
 
-// MP-11: a requester that has gone says nothing; one that is still there asks for something else.
+// MP-11: a dead requester is silent; one that is alive sends another request.
 TEST_F(Multipath, ResponsesWithoutAnswerAreSentForALimitedTimeAndAgainWithTheNextRequest) {
     qa->timeout = 0;  // waits for ever
     net.filter = [&](const Observed& p) { return p.headers.mp.response() ? Verdict::kDrop : Verdict::kPass; };
     post(read(1, 0, 4096, 0));
-    ASSERT_TRUE(run());  // comes to rest
+    ASSERT_TRUE(run());  // the network becomes idle
     EXPECT_GT(packets(b, Op::kReadResponseFirst), 100u);
     EXPECT_TRUE(sent().empty());
     net.filter = nullptr;
@@ -116,7 +116,7 @@ struct UsualRto : Multipath {
     UsualRto() : Multipath(usual()) {}
 };
 
-// MP-11: retry_cnt is the requester's alone, so the responder's patience must not decide how long a READ may take.
+// MP-11: retry_cnt is the requester's alone, so the responder's retry limit must not bound the time of a READ.
 TEST_F(UsualRto, MP11_AReadOutlastsAnOutageThatItsTimeoutsAllow) {
     qa->timeout = 20;  // 4.3 s, and seven retries
     qa->retry_cnt = 7;
@@ -134,8 +134,7 @@ TEST_F(UsualRto, MP11_AReadOutlastsAnOutageThatItsTimeoutsAllow) {
     EXPECT_EQ(ma.bytes(0, 4096), mb.bytes(0, 4096));
 }
 
-// A packet that continues the message in progress is placed while it is verified; nothing that it says may count
-// before.
+// A packet that continues the message in progress is placed while it is verified; nothing in it may take effect before.
 TEST_F(Multipath, DamageToAPacketInTheMiddleIsNotAnError) {
     net.filter = [&](const Observed& p) {
         return p.from == a.index() && p.headers.mp.ipsn == 1 ? Verdict::kHold : Verdict::kPass;
@@ -163,7 +162,7 @@ TEST_F(Multipath, DamageToAPacketInTheMiddleIsNotAnError) {
     EXPECT_TRUE(arrived(0, 4 * 1024, 0));
 }
 
-// What a READ waits for may be late, as long as the peer says that it is there.
+// The answer to a READ may be late as long as the peer shows that it is alive.
 TEST_F(Multipath, AnAnswerThatIsLateIsNotAPeerThatIsGone) {
     qa->timeout = 12;  // 17 ms
     qa->retry_cnt = 1;
@@ -176,7 +175,7 @@ TEST_F(Multipath, AnAnswerThatIsLateIsNotAPeerThatIsGone) {
     net.filter = nullptr;
     ASSERT_TRUE(run());
     expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
-    // Now it acknowledges, and is gone.
+    // From here on it acknowledges, and then dies.
     const size_t acks_before = packets(b, Op::kAck);
     net.filter = [&](const Observed& p) {
         const bool gone = p.from == b.index() && (p.headers.mp.response() || packets(b, Op::kAck) > acks_before + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// QPs in mp mode: each verb, whatever overtakes what, and errors in their turn.
+// QPs in mp mode: each verb under reordering, and errors in their turn.
 #include <set>
 #include <vector>
 
@@ -36,7 +36,7 @@ TEST_F(Multipath, ReadDataIsSprayedReorderedAndRecoveredLikeWrites) {
 }
 
 struct Reads : Multipath {
-    // Eight, of which one answer is lost so that those behind it wait.
+    // Eight READs; one answer is lost, so that those behind it wait.
     void read_all() {
         ma.fill(1);
         lose(1, [](const Observed& p) { return p.headers.mp.response() && p.op() == Op::kReadResponseOnly; });
@@ -107,7 +107,7 @@ TEST_F(Multipath, ASendWithInvalidateTakesAWindowAway) {
     Send s = send(2, 0, 5000);
     s.opcode = IBV_WR_SEND_WITH_INV;
     s.immediate = window.rkey();
-    delay(2);  // of the WRITE, which needs the window that the SEND ends
+    delay(2);  // delays the WRITE, which needs the window that the SEND ends
     post(s);
     net.run_for(kMillisecond);
     EXPECT_TRUE(window.is_bound());
@@ -175,7 +175,7 @@ TEST_F(Multipath, AnAnswerToAReadMustBeWhatItsPlaceSays) {
     EXPECT_EQ(ma.bytes(0, ma.size), before);
 }
 
-// A standard RC packet for a QP in mp mode, and the other way round, is nobody's.
+// A standard RC packet for a QP in mp mode is dropped, and vice versa.
 TEST_F(Multipath, ModesDoNotMix) {
     wire::Headers h;
     h.bth.opcode = wire::opcode(wire::Service::kRc, Op::kWriteOnly);

@@ -24,7 +24,7 @@ struct Multipath : Pair {
         connect(QpOptions{.multipath = true});
     }
 
-    // Holds back the `nth` packet that a sends, until release(); its repetitions (MP-10) are lost.
+    // Holds back the `nth` packet that a sends, until release(); its retransmissions (MP-10) are lost.
     void delay(size_t nth) {
         net.filter = [this, nth, seen = size_t{0}, held = std::optional<uint32_t>()](const Observed& p) mutable {
             if (p.from != a.index() || p.op() == Op::kAck) return Verdict::kPass;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fixture of the story tests: hosts a and b, a buffer on each, two connected QPs, and what one says of completions.
+// The fixture of the story tests: hosts a and b, a buffer on each, two connected QPs, and expectations about
+// completions.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -36,7 +37,7 @@ struct Pair : ::testing::Test {
     }
     void connect(const QpOptions& options = {}) { connect(options, options); }
 
-    // Work requests from ma to mb (READ and atomics: the other way).
+    // Work requests from ma to mb; READ and atomics go the other way.
     Send send(uint64_t wr_id, size_t offset, size_t bytes) const {
         return {.wr_id = wr_id, .opcode = IBV_WR_SEND, .sges = {ma.sge(offset, bytes)}};
     }
@@ -74,7 +75,7 @@ struct Pair : ::testing::Test {
     void receive(uint64_t wr_id, size_t offset, size_t bytes) {
         ASSERT_TRUE(b.post_recv(*qb, wr_id, {mb.sge(offset, bytes)}));
     }
-    // True when everything came to rest.
+    // Returns true if everything came to rest.
     bool run(uint64_t horizon_ns = 100 * kSecond) { return net.run(net.now() + horizon_ns); }
 
     std::vector<ibv_wc> sent() { return a.poll(*qa->send_cq); }
@@ -90,7 +91,7 @@ struct Pair : ::testing::Test {
         for (const ibv_wc& wc : wcs) all.push_back(wc.wr_id);
         return all;
     }
-    // One send completion with this status.
+    // Expects one send completion with this status.
     void expect_sent(ibv_wc_status status, ibv_wc_opcode opcode = IBV_WC_SEND) {
         const auto wcs = sent();
         ASSERT_EQ(wcs.size(), 1u);
@@ -101,7 +102,7 @@ struct Pair : ::testing::Test {
         EXPECT_EQ(wcs[0].qp_num, qa->qpn);
     }
 
-    // a reads once while b reads all the time what leaves a slowly.
+    // Makes a read once while b reads all the time from a slow a.
     void read_beside_a_reader(QpOptions options) {
         options.timeout = 20;
         connect(options);
@@ -121,7 +122,7 @@ struct Pair : ::testing::Test {
         EXPECT_TRUE(run());
     }
 
-    // Packets in the trace, by sender and operation.
+    // Returns the number of packets in the trace by sender and operation.
     size_t packets(const Host& from, Op op) const {
         size_t n = 0;
         for (const Observed& p : net.trace) n += p.from == from.index() && p.op() == op && !p.is_cnp();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What telemetry says of the paths of a stream.
+// The telemetry of a stream's paths.
 #include "transport/paths/path_tally.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST_F(PathTallyTest, ALossCountsWhereItWasThoughItWasSentAgainElsewhere) {
     now += 2 * kRtt;
     const auto next = send(1);
     now += kRtt;
-    answer(next[0], MpAck::kSack);  // it left later, so left[0] is overdue
+    answer(next[0], MpAck::kSack);  // it was sent later, so left[0] is overdue
     paths.advance(stream, stream.una, now);
     EXPECT_EQ(of(left[0].vp).to_send_again, 1u);
     EXPECT_EQ(of(left[0].vp).lost, 1u);

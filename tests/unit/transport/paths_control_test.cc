@@ -23,7 +23,7 @@ struct FixedWindow : PathsTest {
     FixedWindow() : PathsTest(with(Control::kFixed)) {}
 };
 
-// However late its ACK comes: with a network that sprays, that says nothing of a path (MP-4 is MP-RDMA's).
+// The delay of its ACK does not matter: with a network that sprays, it tells nothing about a path (MP-4 is MP-RDMA's).
 TEST_F(FixedWindow, BX5_EveryAckMakesRoomForOnePacket) {
     std::vector<Departure> left = send();
     const Departure late = left[0];
@@ -83,7 +83,7 @@ TEST_F(Irn, BX5_AFewPacketsWaitLessForTheTimerAndNothingElseRepeatsThem) {
     }
 }
 
-// ConWeave's simulator takes a packet that has overtaken another for a loss, and for congestion.
+// ConWeave's simulator treats an overtaking packet as a loss, and as congestion.
 struct IrnOfDisorder : PathsTest {
     static PathsConfig irn() {
         PathsConfig config = Irn::irn();
@@ -238,7 +238,7 @@ TEST(EntropiesTest, BX8_KnownPathsAreRepeatedInTurn) {
     EXPECT_EQ(vp, 77);
 }
 
-// Against acknowledgements alone. The base round trip is 12 us, so the target is 9 us.
+// Only acknowledgements drive it. The base round trip is 12 us, so the target is 9 us.
 struct NsccTest : testing::Test {
     static constexpr uint32_t kBdp = 64, kMost = 256;
     static constexpr uint64_t kBase = 12'000;
@@ -281,7 +281,7 @@ TEST_F(NsccTest, BX9_AMarkWithoutDelayIsNotOurs) {
 }
 
 TEST_F(NsccTest, BX9_MarksAndDelayShrinkItOnceInARoundTrip) {
-    acks(4 * kBdp, 40'000, false);  // without marks they say nothing of a queue that grows
+    acks(4 * kBdp, 40'000, false);  // without marks they do not show a growing queue
     uint32_t before = 0;
     for (uint32_t i = 0; i < kBdp && cwnd >= before; ++i) {
         before = cwnd;
@@ -322,7 +322,7 @@ TEST_F(NsccTest, BX9_WhatIsRefusedLeavesTheWindow) {
     EXPECT_EQ(cwnd, kOne) << "never below a packet";
 }
 
-// Below one packet: time takes the place of the window.
+// Below one packet, time replaces the window.
 struct OnePacketWindow : NsccTest {
     OnePacketWindow() { cwnd = kOne; }
     void refusal(uint64_t later_ns) {
@@ -383,7 +383,7 @@ struct NsccPaths : PathsTest {
     }
 };
 
-// With many paths an answer is known to be to the latest repetition.
+// With many paths it is known that an answer is for the latest retransmission.
 TEST_F(NsccPaths, BX9_RepeatedPacketsTellTheirDelay) {
     std::vector<Departure> left = send();
     now += 2 * kRtt;
@@ -397,7 +397,7 @@ TEST_F(NsccPaths, BX9_RepeatedPacketsTellTheirDelay) {
     EXPECT_EQ(stream.nscc.base_rtt_ns(), kRtt);
 }
 
-// Of a full window half is refused: as much has left it, and what is lost goes when there is room again.
+// Half of a full window is refused: these packets have left it, and are retransmitted when there is room again.
 TEST_F(NsccPaths, BX9_WhatGoesAgainWaitsForTheWindow) {
     const std::vector<Departure> left = send();
     now += kRtt;
@@ -410,7 +410,7 @@ TEST_F(NsccPaths, BX9_WhatGoesAgainWaitsForTheWindow) {
     EXPECT_EQ(again[0].psn, left[0].psn);
 }
 
-// All of a window is refused until it is one packet, which then goes alone, and not before its time.
+// All of a window is refused until it is one packet, which is then sent alone, and not before its time.
 struct SpacedOut : NsccPaths {
     SpacedOut() {
         for (std::vector<Departure> left = send(8);; left = send(0)) {
@@ -470,7 +470,7 @@ TEST_F(NsccPaths, BX11_WhatTheTimerRepeatsLeavesTheWindow) {
     EXPECT_EQ(stream.cwnd(), 1u);
 }
 
-// Entries that come together mean what they do one by one.
+// Entries in one packet have the same effect as single ones.
 TEST_F(NsccPaths, BX5_NoShortcutPassesTheSignals) {
     const std::vector<Departure> left = send();
     std::vector<uint8_t> wire(left.size() * wire::kMpAckEntryBytes);

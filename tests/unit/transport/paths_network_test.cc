@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MP-RDMA's sender against the real reorder trackers, over random sets of paths in virtual time: every packet arrives,
-// nothing gets stuck, and what the sender counts is what its records say. ROVE_SEED=N runs one, ROVE_SEEDS=N so many.
+// nothing gets stuck, and the sender's counts match its records. ROVE_SEED=N runs one, ROVE_SEEDS=N that many.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,7 +21,7 @@ struct Route {
     double loss = 0;
     uint32_t mark_at = 20, room = 200;  // packets queued
     uint64_t dead_from = UINT64_MAX, dead_until = UINT64_MAX;
-    uint64_t free_ns = 0;  // when its last packet has left
+    uint64_t free_ns = 0;  // the time at which its last packet has left
     uint64_t carried = 0;
 
     bool is_down(uint64_t now) const { return now >= dead_from && now < dead_until; }
@@ -122,7 +122,7 @@ struct PathsNetwork {
         ASSERT_GE(stream.cwnd(), 1u);
     }
     bool done() const { return stream.una - first == static_cast<int32_t>(total); }
-    // Until all is acknowledged, or `horizon_ns` later. Returns the time that it took.
+    // Runs until all is acknowledged, or `horizon_ns` later. Returns the time that it took.
     uint64_t run(uint64_t horizon_ns) {
         const uint64_t start = now;
         uint32_t steps = 0;
@@ -215,7 +215,7 @@ TEST(PathsNetworkTest, RandomNetworks) {
     }
 }
 
-// Four equal paths, and a sender that could fill more. What arrives is counted in paths' worth.
+// Four equal paths, and a sender that could fill more. Arrivals are counted in units of a path's capacity.
 struct FourPaths : testing::Test {
     static constexpr uint32_t kPackets = 40'000;
     static constexpr uint64_t kPacketNs = 1000;
@@ -238,7 +238,7 @@ TEST_F(FourPaths, LossyPathsCostNoMoreThanTheirLoss) {
     PathsNetwork net(1, config, {}, kPackets);
     net.routes.resize(4);
     for (int i = 0; i < 3; ++i) net.routes[i].loss = 0.1;
-    EXPECT_GT(paths_worth(net), 3.4);  // of 3.7: they still carry what they do not lose
+    EXPECT_GT(paths_worth(net), 3.4);  // out of 3.7: they still carry the packets that they do not lose
 }
 
 TEST_F(FourPaths, ADeadPathCostsItsOwnShareOnly) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA's sender: how losses are found, and what is sent again. Rule by rule.
+// MP-RDMA's sender: loss detection and retransmission, rule by rule.
 #include <algorithm>
 #include <set>
 
@@ -17,7 +17,7 @@ struct Recovering : PathsTest {
     }
     explicit Recovering(PathsConfig::Recovery recovery = PathsConfig::Recovery::kSelectiveRepeat)
         : PathsTest(with(recovery)) {}
-    // Of eight packets the first and the fourth are lost, the last is refused.
+    // Sends eight packets; the first and the fourth are lost, the last is refused.
     std::vector<Psn> sent_again() {
         const auto left = send();
         now += kRtt;
@@ -64,7 +64,7 @@ TEST_F(Recovering, BX10_ATrimmedPacketGoesAgainAndNoOther) {
     EXPECT_EQ(again[0].psn, left[7].psn);
 }
 
-// What is refused for being too far ahead is so until the oldest has come, whose repetition may be lost, too.
+// A packet that is too far ahead is refused until the oldest has arrived, whose retransmission may be lost too.
 TEST_F(Recovering, MP9_ARepetitionThatIsLostIsNoticedByTheNextRefusal) {
     ASSERT_EQ(sent_again().back(), first + 7);
     const auto repeat_the_refused = [&] {
@@ -72,10 +72,10 @@ TEST_F(Recovering, MP9_ARepetitionThatIsLostIsNoticedByTheNextRefusal) {
         nack({first + 7, stream.records[(first + 7).value() % 128].vp, true});
         return send(0);
     };
-    auto again = repeat_the_refused();  // it left together with the repetition of the first
+    auto again = repeat_the_refused();  // it was sent together with the retransmission of the first
     ASSERT_EQ(again.size(), 1u);
     EXPECT_EQ(again[0].psn, first + 7);
-    again = repeat_the_refused();  // it left two round trips later
+    again = repeat_the_refused();  // it was sent two round trips later
     ASSERT_EQ(again.size(), 1u);
     EXPECT_EQ(again[0].psn, first);
 }
@@ -105,7 +105,7 @@ struct TimersAlone : PathsTest {
         return config;
     }
     TimersAlone() : PathsTest(with()) {}
-    // All but the first of eight packets are lost, and the timer repeats the second.
+    // All but the first of eight packets are lost, and the timer retransmits the second.
     Departure repeated_by_timer() {
         left = send(8);
         now += kRtt;
@@ -118,7 +118,7 @@ struct TimersAlone : PathsTest {
         now += kRtt;
         return again[0];
     }
-    // What leaves within a hundredth of the next timeout.
+    // Returns the packets sent within a hundredth of the next timeout.
     size_t sent_soon() {
         const uint64_t until = now + paths.config().min_rto_ns / 100;
         size_t packets = send(0).size();
@@ -132,7 +132,7 @@ struct TimersAlone : PathsTest {
     std::vector<Departure> left;
 };
 
-// The answers to all of a tail were lost, refusals among them. With each progress the timer begins anew.
+// The answers to a whole tail were lost, refusals among them. The timer restarts with each progress.
 TEST_F(TimersAlone, MP11_WhatLeftBeforeAPacketThatHadToBeRepeatedGoesWithoutAnotherTimeout) {
     const Departure again = repeated_by_timer();
     ack(again);
@@ -161,8 +161,8 @@ TEST_F(TimersAlone, MP11_WhatLeftLessThanTwoRoundTripsBeforeItIsStillToCome) {
     EXPECT_EQ(sent_soon(), 6u);
 }
 
-// A round trip of ten times the timer's floor: the first packets are repeated in vain, and those of which the timer has
-// not fired tell how long it is.
+// The round trip is ten times the timer's floor: the first packets are retransmitted needlessly, and packets whose
+// timer has not fired measure it.
 TEST_F(PathsTest, MP11_ARoundTripBeyondTheTimerIsMeasuredAtLast) {
     const uint64_t rtt = 10 * paths.config().min_rto_ns;
     uint32_t repeated = 0;
@@ -198,7 +198,7 @@ TEST_F(PathsTest, MP11_TheTimerIsFourRoundTripsAndDoublesFiveTimes) {
     }
 }
 
-// The ACKs kept from better times say nothing of the paths now: the repetition takes a random one.
+// The ACKs kept from better times tell nothing about the paths now: the retransmission takes a random one.
 TEST_F(PathsTest, MP11_ATimeoutForgetsAcksThatWereKept) {
     const auto left = send();
     now += kRtt;
@@ -224,11 +224,11 @@ TEST_F(PathsTest, BX1_ALaterPacketOfTheSamePathTellsOfALoss) {
     now += kRtt / 4;
     sack(first[6]);
     stream.clocks[stream.clock_head % SendStream::kClocks].vp = first[2].vp;
-    const auto third = send();  // behind second[0], by the same path
+    const auto third = send();  // behind second[0], on the same path
     ASSERT_EQ(third.size(), 1u);
     ASSERT_EQ(third[0].vp, second[0].vp);
     now += kRtt * 3 / 4;
-    sack(second[1]);  // by another: nothing is told
+    sack(second[1]);  // on another path: it tells nothing
     EXPECT_EQ(stream.lost, 0u);
     now += kRtt / 4;
     sack(third[0]);
@@ -240,7 +240,7 @@ TEST_F(PathsTest, BX1_ALaterPacketOfTheSamePathTellsOfALoss) {
     EXPECT_EQ(again[0].psn, second[0].psn);
 }
 
-// It has overtaken what waits in queues.
+// It has overtaken packets in queues.
 TEST_F(PathsTest, BX10_ATrimmedHeaderTellsNothingOfOtherPackets) {
     const auto first = send();
     now += kRtt;
@@ -273,8 +273,8 @@ TEST_F(PathsTest, BX1_APathWithoutAnyAckIsOverdueAfterTwoRoundTrips) {
     EXPECT_LE(now, 1'000'000 + 4 * kRtt);
 }
 
-// A packet that was refused has arrived, too: without this, a receiver that takes nothing more before the missing
-// packet comes would hear of it after the timeout only.
+// A refused packet has also arrived. Otherwise, with a receiver that takes nothing more before the missing packet, the
+// sender would learn of the loss only by the timeout.
 TEST_F(PathsTest, BX1_RefusalsTellOfALossAsWell) {
     const auto left = send();
     for (int round = 0; round < 4; ++round) {
@@ -290,7 +290,7 @@ TEST_F(PathsTest, BX1_RefusalsTellOfALossAsWell) {
     FAIL() << "the first packet was not repeated";
 }
 
-// The network repeats a packet, and the receiver refuses both.
+// The network duplicates a packet, and the receiver refuses both.
 TEST_F(PathsTest, MP9_ANackThatComesTooSoonForWhatWasRepeatedIsNotOfIt) {
     const auto left = send(3);
     now += kRtt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA's sender without a network: what may leave is sent, and the test says what is acknowledged.
+// MP-RDMA's sender without a network: every packet that may be sent is sent, and the test chooses the acknowledgements.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ struct PathsTest : testing::Test {
         return config;
     }
 
-    // Everything that may leave now.
+    // Sends all packets that may be sent now.
     std::vector<Departure> send(uint32_t more = 1000) {
         std::vector<Departure> left;
         Departure d;
@@ -38,7 +38,7 @@ struct PathsTest : testing::Test {
         }
         return left;
     }
-    // An ACK whose receiver expects `aack`.
+    // Delivers an ACK of a receiver that expects `aack`.
     void ack(const Departure& d, Psn aack, bool ece = false, MpAck kind = MpAck::kAck) {
         EXPECT_TRUE(paths.acknowledge(
             stream, {.kind = kind, .ece = ece, .retx = d.again, .response = false, .psn = d.psn.value(), .vp = d.vp},

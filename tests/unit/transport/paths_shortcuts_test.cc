@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths::depart() and acknowledge_next() against what they stand for.
+// Paths::depart() and acknowledge_next() against the functions that they replace.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 
 using wire::MpAck;
 
-// Random runs of new packets, and random entries, most of them for the next packet: depart() leaves what next() and
-// sent() do, acknowledge_next() what acknowledge() does.
+// Random runs of new packets and random entries, most of them for the next packet: depart() has the same result as
+// next() and sent(), acknowledge_next() the same as acknowledge().
 TEST(PathsShortcuts, LeaveTheSameBehind) {
     uint32_t quick = 0, departed = 0;
     for (uint32_t seed = 1; seed <= 300; ++seed) {
@@ -33,7 +33,7 @@ TEST(PathsShortcuts, LeaveTheSameBehind) {
         uint64_t now = 1'000'000;
         for (int round = 0; round < 60; ++round) {
             Departure d, e;
-            // Else what has expired is acknowledged before it left again.
+            // Otherwise an expired packet would be acknowledged before it is sent again.
             for (bool left = random() % 4 != 0; left;) {
                 const bool more = random() % 20 != 0;
                 if (more && random() % 4 != 0) {
@@ -90,7 +90,8 @@ TEST(PathsShortcuts, LeaveTheSameBehind) {
                 const Psn aack = random() % 4 != 0 ? a.oldest : a.una;
                 one.advance(a, aack, now);
                 other.advance(b, aack, now);
-                // A sum of many 1/cwnd, each of the window by then, is less than as many of the first.
+                // A sum of many 1/cwnd, each with the window at its time, is less than the same number with the first
+                // window.
                 ASSERT_NEAR(a.cwnd_fixed, b.cwnd_fixed, 1 << 14) << "seed " << seed;
                 b.cwnd_fixed = a.cwnd_fixed;
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA's sender: the end of a message, behind which nothing tells of its loss (MP-10), and repetitions that were not
-// needed. Rule by rule; how long messages take over a modelled network is `rove-sim tail`.
+// MP-RDMA's sender: the end of a message, whose loss no later packet reveals (MP-10), and needless retransmissions.
+// Rule by rule; `rove-sim tail` measures message times over a modelled network.
 #include <algorithm>
 #include <set>
 
@@ -15,11 +15,11 @@ std::vector<Psn> psns(const std::vector<Departure>& departures) {
     return all;
 }
 
-// With BX-1, and without it, as in the paper.
+// With BX-1, and without it as in the paper.
 struct Tail : testing::TestWithParam<bool> {
     struct Sender : PathsTest {
         explicit Sender(bool infer_losses) : PathsTest(with(infer_losses)) {
-            // The round trip is known, and does not vary.
+            // The round trip is known and does not vary.
             for (int round = 0; round < 40; ++round) {
                 const auto left = send(1);
                 now += kRtt;
@@ -33,7 +33,7 @@ struct Tail : testing::TestWithParam<bool> {
             return config;
         }
         void TestBody() override {}
-        // The next timer fires. What is sent then.
+        // Fires the next timer and returns the packets that are sent then.
         std::vector<Departure> fire() {
             now = paths.deadline(stream);
             paths.expire(stream, now);
@@ -64,20 +64,20 @@ TEST_P(Tail, MP10_AllOfALostTailIsSentAgainAtOnce) {
     now += kRtt;
     sender.ack(left[0]);
     sender.ack(left[1]);
-    // What left together with an acknowledged packet is overdue after somewhat more than a round trip.
+    // A packet sent together with an acknowledged one is overdue after slightly more than a round trip.
     ASSERT_TRUE(sender.send(0).empty());
     const auto again = sender.fire();
     EXPECT_EQ(psns(again), (std::vector<Psn>{left[2].psn, left[3].psn, left[4].psn, left[5].psn}));
     EXPECT_LE(now, 1'000'000 + 40 * kRtt + 3 * kRtt / 2);
 }
 
-// Repeated, they are lost again but for one, which tells of the others: they need no round trip each.
+// The retransmissions are lost again but for one, which reveals the others: they need no round trip each.
 TEST_P(Tail, MP10_WhatWasRepeatedInVainIsSentAgainTogether) {
     const auto left = sender.send(4);
     ASSERT_EQ(sender.fire().size(), 4u);
     now += kRtt;
     sender.sack({left[3].psn, stream.records[left[3].psn.value() % 128].vp, true});
-    auto again = sender.send(0);  // by BX-1, what left by the same path
+    auto again = sender.send(0);  // packets of one path, by BX-1
     EXPECT_TRUE(GetParam() || again.empty()) << "not before it may have come by a slower path";
     const uint64_t before = now;
     if (again.size() != 3) std::ranges::copy(sender.fire(), std::back_inserter(again));
@@ -105,7 +105,7 @@ TEST_P(Tail, MP10_RepeatsAsMuchAsTheWindowAllowsAndOnePacketAlways) {
     EXPECT_EQ(psns(sender.fire()), std::vector<Psn>{left[0].psn});
 }
 
-// RFC 9002, section 6.2.4: one loss more need not cost another wait. Without room in the window it has to.
+// RFC 9002, section 6.2.4: one more loss need not cost another wait, unless the window has no room.
 TEST_P(Tail, MP10_WhatWasRepeatedInVainGoesTwice) {
     for (const uint32_t packets : {1u, 8u}) {
         Sender fresh(GetParam());
@@ -120,7 +120,7 @@ TEST_P(Tail, MP10_WhatWasRepeatedInVainGoesTwice) {
     }
 }
 
-// RFC 8985: a peer that does not answer at all is not flooded.
+// RFC 8985: a silent peer is not flooded.
 TEST_P(Tail, MP10_TheTailTimerBacksOffAndEndsWithTheTimeout) {
     sender.send(1);
     uint64_t last = now;
@@ -137,7 +137,7 @@ TEST_P(Tail, MP10_TheTailTimerBacksOffAndEndsWithTheTimeout) {
     EXPECT_EQ(now - (1'000'000 + 40 * kRtt), sender.paths.config().min_rto_ns);
 }
 
-// Not while ACKs come: then later packets tell.
+// The timer does not fire while ACKs arrive: later packets then reveal the loss.
 TEST_P(Tail, MP10_AnyAckRestartsTheTailTimer) {
     const auto left = sender.send();
     for (int i = 7; i > 0; --i) {
@@ -148,13 +148,13 @@ TEST_P(Tail, MP10_AnyAckRestartsTheTailTimer) {
     EXPECT_EQ(sender.paths.counters().tail_probes, 0u);
 }
 
-// Also one that says nothing new, and that no round trip is measured by.
+// This includes an ACK without news, which measures no round trip.
 TEST_P(Tail, MP10_AnAckThatComesAgainRestartsTheTailTimer) {
     const auto left = sender.send(2);
     for (int i = 0; i < 8; ++i) {
         now += kRtt / 2;
         sender.sack(left[1]);
-        if (stream.lost != 0) continue;  // inferred: then later packets tell
+        if (stream.lost != 0) continue;  // inferred: later packets then reveal it
         EXPECT_GE(sender.paths.deadline(stream), now + kRtt / 4);
     }
 }
@@ -169,7 +169,7 @@ TEST_P(Tail, MP10_ATimeNotYetMeasuredIsNotUsed) {
     sender.paths.stop(fresh);
 }
 
-// Which of its transmissions an ACK is for may be known by its echo; the first one's age no longer is.
+// The echo may tell which transmission an ACK is for; the age of the first one is no longer known.
 TEST_P(Tail, RepetitionsAreNotMeasured) {
     sender.send(1);
     const auto again = sender.fire();
@@ -191,7 +191,7 @@ TEST_P(Tail, MP10_AFalseAlarmDoublesTheWait) {
     }();
     const Departure first{stream.una, stream.records[stream.una.value() % 128].vp, false};
     now += kRtt / 4;
-    sender.ack(first);  // of the first transmission
+    sender.ack(first);  // an ACK of the first transmission
     EXPECT_EQ(sender.paths.counters().false_alarms, 1u);
     EXPECT_EQ(stream.patience, 1);
     const uint64_t start = now;
@@ -203,14 +203,14 @@ TEST_P(Tail, MP10_AFalseAlarmDoublesTheWait) {
 
 struct FalseAlarms : PathsTest {
     explicit FalseAlarms(const PathsConfig& config = make_config()) : PathsTest(config) {}
-    // A packet of which its sender believes that it is lost, though it comes later.
+    // A packet that its sender considers lost although it arrives later.
     void repeat_one(bool was_lost) {
         const auto left = send(2);
         for (const Departure& d : left) by[d.psn.value() % 128] = d.vp;
         now += kRtt;
         PacketRecord& first = stream.records[left[0].psn.value() % 128];
         PacketRecord& second = stream.records[left[1].psn.value() % 128];
-        second.vp = first.vp;  // the same path
+        second.vp = first.vp;  // on the path of the first
         second.before = static_cast<uint16_t>(left[0].psn.value() % 128);
         sack({left[1].psn, first.vp, false});
         inferred = stream.lost != 0;
@@ -277,7 +277,7 @@ TEST_F(FalseAlarms, BX1_RealLossesTurnItOnAgain) {
     EXPECT_TRUE(inferred);
 }
 
-// Eight packets are lost, and the window is smaller than that, so nothing is sent behind them.
+// Eight packets are lost, and the window is smaller than that, so no packet is sent behind them.
 struct SmallWindow : PathsTest, testing::WithParamInterface<int> {
     SmallWindow()
         : PathsTest([] {
@@ -323,7 +323,7 @@ TEST_F(FalseAlarms, BX1_OneRoundTripIsOneFalseAlarm) {
     EXPECT_EQ(stream.patience, 1);
 }
 
-// The copy that was repeated came first; the network also doubles what comes late.
+// The retransmitted copy arrived first; the network also duplicates late packets.
 TEST_F(FalseAlarms, BX1_AFirstTransmissionThatComesBehindItsRepetitionIsOneToo) {
     const auto left = send(3);
     now += kRtt;
@@ -338,7 +338,7 @@ TEST_F(FalseAlarms, BX1_AFirstTransmissionThatComesBehindItsRepetitionIsOneToo) 
     EXPECT_EQ(paths.counters().false_alarms, 1u);
 }
 
-// A held packet that was refused is not there: an ACK of it that the network repeats says nothing.
+// A held packet that was refused is not stored: a duplicated ACK of it has no meaning.
 TEST_F(PathsTest, EU4_ASackThatWasTakenBackIsNotBelievedUntilThePacketWasSentAgain) {
     const auto left = send(3);
     now += kRtt;

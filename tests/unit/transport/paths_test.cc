@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA's sender, rule by rule: window, clocks and paths. What is lost is in paths_recovery_test.cc.
+// MP-RDMA's sender, rule by rule: window, ACK credits and paths. Losses are in paths_recovery_test.cc.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -73,7 +73,7 @@ TEST_F(ByTheLetter, MP2_EveryAckInflates) {
     EXPECT_EQ(stream.awnd(), static_cast<int32_t>(stream.cwnd() - 4) - 3);
     for (int i = 0; i < 4; ++i) sack(left[i]);
     EXPECT_EQ(stream.awnd(), static_cast<int32_t>(stream.cwnd()) - 3);
-    sack(left[0]);  // and once more, as of a packet that was repeated in vain
+    sack(left[0]);  // and once more, for a packet that was retransmitted needlessly
     EXPECT_EQ(stream.awnd(), static_cast<int32_t>(stream.cwnd()) - 2);
     ack(left[7], left[7].psn + 1);  // two were lost
     EXPECT_EQ(stream.awnd(), static_cast<int32_t>(stream.cwnd()) - 1);
@@ -110,7 +110,7 @@ struct OnePath : PathsTest {
     }
 };
 
-// What IRN does of this: one path, and no more on its way than a bandwidth-delay product, whatever is marked.
+// IRN's configuration: one path, and at most a bandwidth-delay product in flight, whatever is marked.
 TEST_F(OnePath, AFixedWindowStaysOnItsPath) {
     for (int round = 0; round < 20; ++round) {
         const auto left = send();
@@ -127,7 +127,7 @@ TEST_F(OnePath, AFixedWindowStaysOnItsPath) {
 TEST_F(PathsTest, MP4_SlowPathLosesItsClockAndAPacketOfTheWindow) {
     std::vector<Departure> left = send();
     const Departure slow = left[0];
-    // All others go round until they are more than delta ahead.
+    // All others circulate until they are more than delta ahead.
     std::vector<Departure> ring(left.begin() + 1, left.end());
     while (stream.ooh - slow.psn <= static_cast<int32_t>(paths.config().delta)) {
         now += kRtt / 4;
@@ -157,12 +157,12 @@ TEST_F(PathsTest, MP4_RetransmissionsAreNotSlow) {
     stream.nxt = left.back().psn + 1;
 }
 
-// The receiver's out-of-order degree may be delta: what is further behind came by a slow path.
+// The receiver's out-of-order degree may be delta: a packet further behind came by a slow path.
 TEST_F(PathsTest, MP4_APacketThatIsDeltaBehindIsNotSlow) {
     const auto left = send(8);
     const auto delta = static_cast<int32_t>(paths.config().delta);
     for (const int32_t behind : {delta, delta + 1}) {
-        stream.ooh = left[0].psn + behind + 1;  // the highest one acknowledged is `behind` after it
+        stream.ooh = left[0].psn + behind + 1;  // the highest acknowledged one is `behind` after it
         stream.nxt = stream.ooh;
         const uint64_t before = paths.counters().slow_acks;
         paths.acknowledge(stream, {.kind = MpAck::kSack, .psn = left[0].psn.value(), .vp = left[0].vp}, now);
@@ -223,7 +223,7 @@ TEST_F(PathsTest, MP6_AnAckLetsOutTwoAtMostAndTheTimerTheRest) {
     now += kRtt;
     for (const Departure& d : left)
         EXPECT_TRUE(paths.acknowledge(stream, {.kind = MpAck::kSack, .psn = d.psn.value(), .vp = d.vp}, now));
-    // Six of the eight ACKs' clocks are lost to an overflow, say: two remain.
+    // Six of the eight ACK credits are lost, for example to an overflow: two remain.
     stream.clock_count = 2;
     paths.advance(stream, stream.nxt, now);
     const auto next = send();
@@ -279,9 +279,9 @@ TEST_F(PathsTest, MP7_AcksThatFindNothingToSendWaitForIt) {
     send(0);
     for (size_t i = 1; i < left.size(); ++i) ack(left[i]);
     send(0);
-    EXPECT_EQ(stream.cwnd_fixed, before);  // the program has what it needs
+    EXPECT_EQ(stream.cwnd_fixed, before);  // the program has enough window
     EXPECT_EQ(paths.counters().unused, 0u);
-    // Note 3: what is posted now goes where ACKs came from.
+    // Note 3: packets posted now use the paths of these ACKs.
     now += kRtt;
     std::set<uint16_t> acked;
     for (const Departure& d : left) acked.insert(d.vp);
@@ -289,11 +289,11 @@ TEST_F(PathsTest, MP7_AcksThatFindNothingToSendWaitForIt) {
     ASSERT_EQ(left.size(), grown);
     for (const Departure& d : left) EXPECT_TRUE(acked.contains(d.vp));
     EXPECT_EQ(stream.burst_ns, 0u);
-    // It was too little again: the window goes on growing.
+    // It was too little again: the window continues to grow.
     now += kRtt;
     for (const Departure& d : left) ack(d);
     EXPECT_NEAR(stream.cwnd_fixed, before + kOne, kOne / 8);
-    // Unused for three round trips they are lost, and the window shrinks to the initial one at most.
+    // Unused for three round trips they expire, and the window shrinks to no less than the initial one.
     now += 3 * kRtt + 64;
     send(0);
     EXPECT_EQ(paths.counters().unused, left.size());
@@ -319,7 +319,7 @@ TEST_F(PathsTest, MP7_AWindowBelowTheInitialOneGrowsThoughItIsNotFull) {
     EXPECT_EQ(stream.cwnd(), paths.config().initial_window);
 }
 
-// More than ever fits into a window's records is to be sent: that the window has room does not mean that it suffices.
+// More data waits than ever fits into a window's records: room in the window does not mean that it suffices.
 TEST_F(PathsTest, MP7_AFullRingOfRecordsIsNotSatisfied) {
     Departure d;
     const auto left = send(4);
@@ -367,14 +367,14 @@ TEST_F(VeryWide, MP7_AcksThatAreTooManyToKeepAreLost) {
     ASSERT_EQ(stream.clock_count, 1u);
     for (size_t i = 1; i < left.size(); ++i) ack(left[i]);
     EXPECT_EQ(stream.clock_count, kept);
-    // Those kept let out twice as many, so that window is not taken.
+    // The stored credits let out twice their number, so that window is not used.
     const auto unused = static_cast<uint32_t>(paths.counters().unused);
     EXPECT_EQ(stream.cwnd_fixed, before - unused * kOne);
     EXPECT_EQ(stream.cwnd(), 2 * kept);
     EXPECT_LT(unused, left.size() - kept);
 }
 
-// BX-3: a whole window may be acknowledged at once, with data waiting.
+// BX-3: a whole window may be acknowledged at once while data waits.
 TEST_F(DefaultWindow, MP3_AWindowThatIsAcknowledgedAtOnceClocksOutAnother) {
     std::vector<Departure> left;
     while (stream.cwnd() < 200) {
@@ -397,7 +397,7 @@ TEST_F(DefaultWindow, MP3_AWindowThatIsAcknowledgedAtOnceClocksOutAnother) {
     EXPECT_EQ(paths.counters().surplus, 0u);
 }
 
-// Beyond what is kept, none is lost without being counted.
+// Beyond the stored number, no ACK is lost without being counted.
 TEST_F(VeryWide, MP3_AcksThatAreTooManyToKeepAreCounted) {
     std::vector<Departure> left;
     while (stream.cwnd() < 400) {
@@ -457,7 +457,7 @@ struct Crowded : testing::Test {
     Paths paths{with(), 1};
 };
 
-// What a busy stream needs is there since it was started.
+// The memory of a busy stream is allocated when it starts.
 TEST_F(Crowded, NothingIsAllocatedWhenAllStreamsAreBusyAtOnce) {
     std::vector<SendStream> streams(50);
     for (SendStream& stream : streams) paths.start(stream, Psn(1));

@@ -113,7 +113,7 @@ TEST_F(States, sqd_of_an_idle_queue_drains_at_once_and_still_receives) {
     EXPECT_THAT(ids(sent()), ElementsAre(2));
 }
 
-// What was posted last and not signaled asked for no ACK, since others were posted behind it.
+// The last posted, unsignaled request asked for no ACK, since others were posted behind it.
 TEST_F(States, sqd_asks_for_the_acknowledgement_that_it_waits_for) {
     Config config;
     config.ack_interval_packets = 64;
@@ -140,7 +140,7 @@ TEST_F(States, sqd_asks_for_the_acknowledgement_that_it_waits_for) {
     EXPECT_LT(quiet.now() - begun, 200 * kMicrosecond) << "not by a tail probe";
 }
 
-// A doorbell may be rung before a reset and taken after it, and the priority may change while the QP waits for its
+// A doorbell may be rung before a reset and consumed after it, and the priority may change while the QP waits for its
 // turn.
 TEST_F(States, what_is_left_of_a_queue_pair_that_is_reset_is_in_no_list) {
     connect();
@@ -190,7 +190,7 @@ TEST_F(States, a_destroyed_queue_pairs_late_packets_find_nobody) {
     net.pump();
     const uint32_t old = qb->qpn;
     b.destroy(*qb);
-    for (int i = 0; i < 70000; ++i) {  // until the index comes round
+    for (int i = 0; i < 70000; ++i) {  // until the index returns
         QueuePair spare;
         ASSERT_TRUE(b.qps.insert(spare));
         const bool again = (spare.qpn & 0xFFFF) == (old & 0xFFFF);
@@ -261,12 +261,12 @@ TEST_F(Completions, an_overrun_is_told) {
     std::vector<uint64_t> first(options.send_cq->capacity());
     std::iota(first.begin(), first.end(), 0);
     EXPECT_EQ(ids(sent()), first);
-    // Nobody can say any more what became of its requests (IBTA 11.6.3.2, local work queue catastrophic error).
+    // The outcome of its requests can no longer be reported (IBTA 11.6.3.2, local work queue catastrophic error).
     EXPECT_EQ(qa->state, IBV_QPS_ERR);
     EXPECT_EQ(a.sink.count(IBV_EVENT_QP_FATAL, qa), 1);
 }
 
-// Others whose completions go elsewhere go on; those that share the queue do not.
+// QPs whose completions are reported elsewhere continue; those that share the queue do not.
 TEST_F(Completions, an_overrun_ends_the_queue_pairs_that_share_the_queue) {
     QpOptions options;
     options.send_cq = &a.completion_queue(4);
@@ -291,8 +291,8 @@ TEST_F(Completions, armed_queues_get_one_event) {
 
 struct Priorities : Pair {};
 
-// A class that fills the port leaves lower ones their share: an eighth of the packets, so that what they have to answer
-// is answered long before their peers give them up.
+// A class that fills the port leaves lower ones their share, an eighth of the packets, so that they answer long before
+// their peers time out.
 TEST_F(Priorities, lower_classes_keep_a_share_of_a_port_that_a_higher_one_fills) {
     connect();
     Connection medium = test::connect(net, a, b, {}, {}), low = test::connect(net, a, b, {}, {});

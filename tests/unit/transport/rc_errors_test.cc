@@ -11,8 +11,8 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 struct RcErrors : Pair {
-    // The request fails with `status` here; the responder NAKs with `syndrome`, flushes its receives and raises
-    // `event`.
+    // Expects the request to fail with `status` here, and the responder to NAK with `syndrome`, flush its receives and
+    // raise `event`.
     void fails(const Send& request, ibv_wc_status status, uint8_t syndrome, std::optional<ibv_event_type> event) {
         connect();
         const auto before = mb.bytes(0, mb.size);
@@ -145,8 +145,7 @@ TEST_F(RcErrors, the_receive_of_an_immediate_fails_with_its_write) {
     }
 }
 
-// IBTA 9.7.5.2.8: the packets behind it provoke no sequence NAK, so the requester does not come back before its RNR
-// timer.
+// IBTA 9.7.5.2.8: the packets behind it provoke no sequence NAK, so the requester does not return before its RNR timer.
 TEST_F(RcErrors, after_an_rnr_nak_the_responder_is_silent_until_the_packet_comes_again) {
     QpOptions options;
     options.min_rnr_timer = 14;  // 1.28 ms
@@ -163,7 +162,7 @@ TEST_F(RcErrors, after_an_rnr_nak_the_responder_is_silent_until_the_packet_comes
     EXPECT_EQ(a.counter(Counter::kResentNack), 0u);
 }
 
-// After a bind that fails, the QP is in error, and no other.
+// After a failed bind, this QP is in error, and no other.
 TEST_F(RcErrors, a_bind_that_fails_ends_one_queue_pair) {
     connect();
     Connection other = test::connect(net, a, b, {}, {});
@@ -282,7 +281,7 @@ TEST_F(RcErrors, memory_that_goes_away_while_it_is_read) {
     EXPECT_TRUE(b.memory.insert(gone.region));
 }
 
-// What follows comes from a peer that breaks the rules.
+// The following packets come from a peer that breaks the rules.
 struct RcHostile : Pair {
     void SetUp() override {
         connect();
@@ -368,13 +367,13 @@ TEST_F(RcHostile, huge_read) {
     EXPECT_EQ(qb->state, IBV_QPS_ERR);
     EXPECT_EQ(packets(b, Op::kReadResponseFirst), 0u);
 }
-// Half of the PSNs are "before": an answer or a message that takes more of them cannot be told from what was before.
+// Half of the PSNs are "before": an answer or a message of more packets would be ambiguous.
 TEST_F(RcHostile, more_packets_than_psns_tell_apart) {
     for (const Op op : {Op::kWriteFirst, Op::kReadRequest}) {
         QpOptions options;
         options.mtu = 256;
         connect(options);
-        Region huge;  // nobody looks at its memory
+        Region huge;  // its memory is not read
         huge.iova = 0;
         huge.length = uint64_t{1} << 40;
         huge.host = mb.data();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RC over a way that goes on losing packets: what is repeated is lost, too. It must be found by probes and NAKs, not by
-// the verbs' timeout, and the window must open again.
+// RC over a path that keeps losing packets, retransmissions too. Probes and NAKs must find the losses, not the verbs'
+// timeout, and the window must open again.
 #include "transport/pair.h"
 
 namespace rove::test {
@@ -9,7 +9,7 @@ namespace {
 using ::testing::Each;
 
 struct RcLoss : Pair {
-    // Loses the packets of b's that `numbers` name, counted from 0, and the first middle of a's WRITE.
+    // Loses b's packets with the given `numbers`, counted from 0, and the first middle packet of a's WRITE.
     void lose_answers(std::vector<size_t> numbers) {
         net.filter = [numbers, answers = size_t{0}, begun = false](const Observed& p) mutable {
             if (p.from == 0) {
@@ -27,7 +27,8 @@ struct RcLoss : Pair {
     }
 };
 
-// The NAK is lost, and the answer to the packet that is then sent alone: there is more to repeat, and nothing moves.
+// The NAK is lost, and so is the answer to the packet that is then sent alone: there is more to retransmit, and nothing
+// moves.
 TEST_F(RcLoss, a_repetition_that_waits_for_an_answer_is_probed_for) {
     for (const std::vector<size_t>& lost : {std::vector<size_t>{0, 2}, {0, 1, 3}, {0, 2, 3}, {0, 2, 4, 5}}) {
         connect();
@@ -41,7 +42,7 @@ TEST_F(RcLoss, a_repetition_that_waits_for_an_answer_is_probed_for) {
     }
 }
 
-// The same of READs that wait for the answers to others, and of what waits behind a fence.
+// The case of READs that wait for the answers to others, and of requests behind a fence.
 TEST_F(RcLoss, requests_that_wait_for_lost_answers_are_asked_for_again) {
     for (const int flags : {0, int{IBV_SEND_FENCE}}) {
         for (const uint8_t most : {1, 4}) {
@@ -102,7 +103,7 @@ TEST_F(RcLoss, nothing_waits_for_the_timeout) {
     EXPECT_EQ(a.counter(Counter::kTimeouts), 0u) << a.counter(Counter::kTailProbes) << " probes";
 }
 
-// With a NAK that is lost, in the midst of WRITEs.
+// A NAK is lost in the midst of WRITEs.
 struct RcLostNak : RcLoss {
     void keep_busy(uint64_t time) {
         for (const uint64_t until = net.now() + time; net.now() < until;) {
@@ -132,7 +133,7 @@ struct RcLostNak : RcLoss {
     uint64_t posted_ = 0;
 };
 
-// Afterwards as many packets are on their way as before, though each is acknowledged by itself.
+// Afterwards as many packets are in flight as before, although each is acknowledged by itself.
 TEST_F(RcLostNak, the_window_opens_again) {
     net.keep_trace = false;
     connect();
@@ -144,7 +145,7 @@ TEST_F(RcLostNak, the_window_opens_again) {
     EXPECT_GE(rate(), before * 9 / 10);
 }
 
-// Where sending goes on after a stall is where it was then, not where it was at the loss.
+// After a stall, sending resumes at its place then, not at the place of the loss.
 TEST_F(RcLostNak, a_stall_costs_no_more_afterwards) {
     const auto repeated_by_stall = [&] {
         const uint64_t before = a.counter(Counter::kRetransmittedPackets);

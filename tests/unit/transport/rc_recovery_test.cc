@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RC when packets are lost, repeated or late: what is sent again, what is executed once, when it gives up.
+// RC when packets are lost, repeated or late: retransmission, execution exactly once, and the end of retries.
 #include "transport/pair.h"
 
 namespace rove::test {
@@ -66,7 +66,7 @@ TEST_F(RcRecovery, a_lost_tail_does_not_wait_for_the_timeout) {
     EXPECT_EQ(a.counter(Counter::kTailProbes), 1u);
 }
 
-// A probe of a WRITE is one packet: where it is answered, the next loss is not found later than the one before.
+// A probe of a WRITE is one packet: where it is answered, the next loss is found as early as the one before.
 TEST_F(RcRecovery, each_lost_write_is_found_as_soon_as_the_first) {
     connect();
     net.filter = [last = uint32_t{0}](const Observed& p) mutable {
@@ -86,7 +86,7 @@ TEST_F(RcRecovery, each_lost_write_is_found_as_soon_as_the_first) {
     EXPECT_EQ(a.counter(Counter::kTimeouts), 0u);
 }
 
-// A probe brings all the data of a READ again. Where the answers are slow and not lost, that must end soon.
+// A probe brings all the data of a READ again. If the answers are slow and not lost, that must end soon.
 TEST_F(RcRecovery, reads_over_a_long_way_are_asked_for_once) {
     connect({.timeout = 18});
     net.egress[0].delay_ns = net.egress[1].delay_ns = 20 * kMillisecond;
@@ -130,7 +130,7 @@ TEST_F(RcRecovery, a_late_write_is_not_applied_again) {
     };
     post(write(1, 0, 100, 0));
     succeeds(1);
-    // The same packet once more, after the memory has changed.
+    // One packet is sent once more after the memory has changed.
     mb.fill(9);
     const auto now = mb.bytes(0, 200);
     const Observed first = net.trace[0];
@@ -199,7 +199,7 @@ TEST_F(RcRecovery, corrupted_packets_are_lost_packets) {
     EXPECT_GT(refused, 0u);
 }
 
-// A program that ends with its own last completion takes its QP along; the peer may still miss the last ACK.
+// A program that ends with its own last completion destroys its QP; the peer may still miss the last ACK.
 TEST_F(RcRecovery, what_a_destroyed_qp_had_received_is_acknowledged_again) {
     connect();
     lose(0, [](const Observed& p) { return p.op() == Op::kAck; });
@@ -226,7 +226,7 @@ TEST_F(RcRecovery, what_a_destroyed_qp_had_received_is_acknowledged_again) {
     EXPECT_GT(b.counter(Counter::kDropUnknownQp), 0u);
 }
 
-// time_wait.h says why: its memory is no longer the peer's to see.
+// time_wait.h explains why: its memory is no longer exposed to the peer.
 TEST_F(RcRecovery, a_read_of_a_destroyed_qp_is_not_repeated) {
     for (const bool atomic : {false, true}) {
         QpOptions impatient;
@@ -244,7 +244,7 @@ TEST_F(RcRecovery, a_read_of_a_destroyed_qp_is_not_repeated) {
     }
 }
 
-// RSS may bring the repetition to another worker than the one that owned the QP.
+// RSS may bring the repetition to another worker than the owner of the QP.
 TEST_F(RcRecovery, any_worker_acknowledges_for_a_destroyed_qp) {
     connect();
     transport::Engine<TestSink> other(transport::Config{}, b.qps, b.memory, b.time_wait, b.sink, 1);
@@ -263,7 +263,7 @@ TEST_F(RcRecovery, any_worker_acknowledges_for_a_destroyed_qp) {
     EXPECT_EQ(other.counters()[Counter::kTxAcks], 1u);
 }
 
-// Its payload is verified while it is copied to where it belongs: nothing but these bytes may know of it.
+// Its payload is verified while it is copied to its place: only these bytes may show it.
 TEST_F(RcRecovery, a_damaged_packet_in_the_middle_of_a_message_is_a_lost_packet) {
     for (const Op damaged : {Op::kWriteMiddle, Op::kSendMiddle, Op::kReadResponseMiddle}) {
         SCOPED_TRACE(static_cast<int>(damaged));
@@ -378,7 +378,7 @@ TEST_F(RcRecovery, rnr_nak_waits_for_the_timer_it_names) {
         }
         ASSERT_GE(attempts.size(), 3u);
         EXPECT_THAT(syndromes(b), Contains(0x20 | code));
-        // From the RNR NAK's arrival; one round trip is 4 us.
+        // Counted from the RNR NAK's arrival; one round trip is 4 us.
         EXPECT_NEAR(static_cast<double>(attempts[1] - attempts[0]), microseconds * 1000.0 + 4000, 100) << code;
         receive(1, 0, 100);
         ASSERT_TRUE(run());
@@ -445,7 +445,7 @@ TEST_F(RcRecovery, acks_are_coalesced) {
     EXPECT_LE(asked, 5u);
 }
 
-// Never more READs and atomics on their way than agreed, whatever is lost.
+// READs and atomics in flight never exceed the negotiated number, whatever is lost.
 TEST_F(RcRecovery, max_rd_atomic_is_kept) {
     for (uint8_t most : {1, 2, 5}) {
         QpOptions options;
@@ -484,7 +484,7 @@ TEST_F(RcRecovery, a_large_read_keeps_max_rd_atomic_too) {
     EXPECT_EQ(ma.bytes(0, 120000), mb.bytes(0, 120000));
 }
 
-// Nothing holds the responder back but what it was asked for.
+// Only the requested amount limits the responder.
 TEST_F(RcRecovery, reads_ask_for_no_more_than_the_window) {
     QpOptions options;
     options.mtu = 256;
@@ -521,7 +521,8 @@ TEST_F(RcRecovery, a_fence_waits_for_reads_and_atomics) {
     EXPECT_EQ(mb.bytes(1000, 5000), ma.bytes(60000, 5000));
 }
 
-// A READ's answer is late; it is asked for again, answered twice, and the next READ must not count as one too many.
+// A READ's answer is late; the READ is requested again and answered twice, and the next READ must not count as one too
+// many.
 TEST_F(RcRecovery, a_repetition_that_was_overtaken_is_not_an_excess_request) {
     QpOptions options;
     options.max_rd_atomic = 1;
@@ -533,8 +534,8 @@ TEST_F(RcRecovery, a_repetition_that_was_overtaken_is_not_an_excess_request) {
     succeeds(10);
 }
 
-// A neighbour that has moved without a word is found by either end: who asks gets no answers, who answers gets the same
-// questions again. Long before the timeout, of 67 ms here.
+// Either end notices a neighbour that has moved silently: the requester gets no answers, the responder gets the same
+// requests again. This takes far less than the timeout, 67 ms here.
 TEST_F(RcRecovery, ASilentPeersNeighbourIsSuspectedBeforeTheTimeout) {
     connect();
     post(write(1, 0, 100, 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RC on a network that loses nothing: every operation, every size that segmentation makes special, shapes of data.
+// RC on a network without loss: every operation, every special size of segmentation, shapes of data.
 #include "transport/pair.h"
 
 namespace rove::test {
@@ -247,8 +247,7 @@ TEST_F(RcVerbs, unsignaled_requests_complete_silently) {
     EXPECT_EQ(qa->sq.room(), 128u);
 }
 
-// The port takes a frame between our two looks at it. Who was told that it is full has nothing under way that would
-// wake it.
+// The port takes a frame between our two checks. A QP that found it full has nothing in flight that would wake it.
 TEST_F(RcVerbs, who_found_the_port_full_goes_on_though_it_is_not_any_more) {
     connect();
     for (int refused = 1; refused <= 8; ++refused) {
@@ -263,7 +262,7 @@ TEST_F(RcVerbs, who_found_the_port_full_goes_on_though_it_is_not_any_more) {
     }
 }
 
-// A message of which a part has left, and none that asks for an ACK, must not wait for the turns of all others: it
+// A message that is partly sent, without a packet that asks for an ACK, must not wait for the turns of all others: it
 // would time out, again and again without being sent, behind thousands of them.
 TEST_F(RcVerbs, a_turn_that_was_cut_short_goes_on_before_the_next) {
     QpOptions options;
@@ -286,7 +285,7 @@ TEST_F(RcVerbs, a_turn_that_was_cut_short_goes_on_before_the_next) {
     }
 }
 
-// Behind a peer that takes nothing, others go on: also those of lower priority, and whatever the QPs are.
+// Behind a peer that takes nothing, others continue: also QPs of lower priority, and QPs of every type.
 TEST_F(RcVerbs, a_path_that_takes_nothing_holds_up_no_other) {
     QpOptions options;
     std::vector<QueuePair*> blocked, others;

@@ -76,7 +76,7 @@ TEST(ReorderArena, EU3_behaves_like_a_vector_of_bools) {
             return block;
         };
         for (int step = 0; step < 2000; ++step) {
-            // Fills up, then empties, several times.
+            // Fills up and empties several times.
             const bool fill = random.chance(step / 300 % 2 == 0 ? 0.9 : 0.2);
             if (random.chance(0.2)) {
                 ASSERT_EQ(arena.can_start(0), model.free() >= metadata_blocks && model.has_run());

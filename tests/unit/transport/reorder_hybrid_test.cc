@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EU-1 and EU-3: when a stream's bitmap comes, grows, merges and goes. Blocks of 16 slots, at most 16 of them, unless a
-// case says otherwise.
+// EU-1 and EU-3: when a stream's bitmap is allocated, grows, merges and is freed. Blocks have 16 slots, and there are
+// at most 16 of them, unless a case differs.
 #include <algorithm>
 #include <vector>
 
@@ -113,7 +113,7 @@ TEST_F(HybridBitmap, EU1_no_bitmap_grows_beyond_the_cap) {
     EXPECT_EQ(worker.usage().exhausted, 0u);
 }
 
-// Design note 4 of hybrid_bitmap.h: (cap - block) / 2 = 120 packets ahead, however the bitmap came to be as it is.
+// Design note 4 of hybrid_bitmap.h: (cap - block) / 2 = 120 packets ahead, whatever the history of the bitmap.
 TEST_F(HybridBitmap, EU1_half_the_cap_is_always_tracked) {
     Random random(1);
     std::vector<std::pair<uint64_t, uint32_t>> order;
@@ -190,7 +190,7 @@ TEST_F(HybridBitmap, EU3_a_queue_pair_that_goes_gives_its_memory_back) {
     EXPECT_EQ(r.arrive(1), Arrival::kOutOfOrder);
     EXPECT_FALSE(r.has(2) || r.has(15));
     r.arrive(0);
-    EXPECT_EQ(r.blocks(), 1u);  // the Last was of the former life
+    EXPECT_EQ(r.blocks(), 1u);  // the Last belongs to the former life
 }
 
 // 64 blocks: metadata for five streams, and nine more.
@@ -207,7 +207,7 @@ TEST(ReorderExhausted, EU3_refuses_counts_and_recovers) {
     EXPECT_EQ(c.bytes(), 4u);
     EXPECT_EQ(worker.degree(c.stream), 0u);
     EXPECT_EQ(c.arrive(0), Arrival::kInOrder);       // in order, nothing is needed
-    EXPECT_EQ(b.arrive(254), Arrival::kOutOfOrder);  // nor where memory is already
+    EXPECT_EQ(b.arrive(254), Arrival::kOutOfOrder);  // and nothing where memory exists already
     a.arrive_all(0, 255);
     a.arrive_last(256);
     EXPECT_EQ(worker.usage().blocks, 27u);

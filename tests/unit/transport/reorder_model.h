@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What class Reorder is compared with: a std::map of received packets, and the window rules of EU-1, EU-3 and EU-5 in
-// plain numbers. Packets are numbered in 64 bits here and never wrap.
+// The model for class Reorder: a std::map of received packets, and the window rules of EU-1, EU-3 and EU-5 in plain
+// numbers. Packets are numbered in 64 bits here and never wrap.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -109,7 +109,8 @@ class ModelStream {
         if (addresses_.empty()) metadata_ = arena_.take_metadata();
         while (blocks() < needed) addresses_.push_back(arena_.take_block());
     }
-    // Tails that are now in order; `refused` is taken out again if it is one of them, and nothing after it.
+    // Returns the tails that are now in order. If `refused` is one of them, it is removed again, and the result ends
+    // there.
     Tails advance(bool last, Packet refused) {
         Tails tails;
         const bool was_out_of_order = !received_.empty();
@@ -156,7 +157,7 @@ class ModelStream {
     const ReorderConfig& config_;
     ModelArena& arena_;
     Packet expected_;
-    std::map<Packet, Slot> received_;  // after the expected one
+    std::map<Packet, Slot> received_;  // packets after the expected one
     bool last_seen_ = false;
     uint32_t metadata_ = 0;
     std::vector<uint32_t> addresses_;

@@ -52,7 +52,7 @@ class Worker {
     void restart(size_t i) {
         models_[i].stop();
         std::destroy_at(&models_[i]);
-        // Near the wrap more often than not.
+        // More often than not, the sequence is near the wrap.
         const Packet first = (1u << 25) - random_.below(random_.chance(0.3) ? 1u << 24 : 600);
         std::construct_at(&models_[i], config_, arena_, first);
         reorder_.start(streams_[i], psn_of(first));
@@ -122,7 +122,7 @@ class Worker {
     size_t stopped_ = 0;
 };
 
-// Any packet at any time: what an honest peer would send mostly, and what it would not.
+// Any packet at any time: mostly packets of an honest peer, and others.
 void chaos(Random& random, ReorderConfig::Kind kind, uint64_t& packets) {
     const ReorderConfig config = random_config(random, kind);
     Worker worker(config, random.between(1, 12), random);
@@ -143,8 +143,8 @@ void chaos(Random& random, ReorderConfig::Kind kind, uint64_t& packets) {
     packets += worker.packets;
 }
 
-// Whole transfers whose packets overtake each other by up to `degree`, one in `loss` lost: all arrives in the end, in
-// order, and the memory comes back by itself.
+// Whole transfers whose packets overtake each other by up to `degree`, one in `loss` lost: everything arrives in the
+// end, in order, and the memory is freed.
 void transfers(Random& random, ReorderConfig::Kind kind, uint64_t& packets) {
     const ReorderConfig config = random_config(random, kind);
     Worker worker(config, random.between(1, 8), random);

@@ -40,8 +40,8 @@ struct Receiver {
     void arrive_all(uint32_t first, uint32_t end) {
         for (uint32_t packet = first; packet < end; ++packet) arrive(packet);
     }
-    // Every second packet before its predecessor: never in order, until packet `end` is expected and the one after it
-    // is there.
+    // Delivers every second packet before its predecessor, never in order, until packet `end` is expected and the one
+    // after it has arrived.
     void arrive_swapped(uint32_t end) {
         arrive(1);
         for (uint32_t packet = 0; packet < end; packet += 2) {
@@ -53,7 +53,7 @@ struct Receiver {
     uint32_t expected() const { return number(stream.expected); }
     bool has(uint32_t packet) const { return reorder.is_received(stream, psn(packet)); }
     uint32_t bytes() const { return reorder.bytes(stream); }
-    // With Eunomia's defaults.
+    // Assumes Eunomia's defaults.
     uint32_t blocks() const { return bytes() == 4 ? 0 : (bytes() - 4 - 44) / 4; }
 
     Reorder& reorder;

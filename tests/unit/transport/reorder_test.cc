@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both implementations promise (EU-2, EU-4, EU-6), the static bitmap (EU-5), and the configuration.
+// The guarantees of both implementations (EU-2, EU-4, EU-6), the static bitmap (EU-5), and the configuration.
 #include <string>
 
 #include "transport/reorder_receiver.h"
@@ -20,7 +20,7 @@ TEST_P(ReorderTest, EU2_a_slot_says_received_tail_or_tail_with_completion) {
     r.arrive(3, Slot::kTailWithCompletion);
     r.arrive(4, Slot::kReceived);
     r.arrive(5, Slot::kTail);
-    r.arrive(0, Slot::kTail);  // its taker knows it
+    r.arrive(0, Slot::kTail);  // the caller knows it
     EXPECT_EQ(r.visited, "1 3! 5 ");
 }
 
@@ -29,8 +29,8 @@ TEST_P(ReorderTest, EU4_tells_duplicates_apart) {
     r.arrive(7);
     for (const uint32_t packet : {0u, 4u, 7u}) EXPECT_EQ(r.arrive(packet), Arrival::kDuplicate) << packet;
     EXPECT_EQ(r.arrive(0u - 1), Arrival::kDuplicate);
-    EXPECT_EQ(r.arrive(5 - (1u << 23)), Arrival::kDuplicate);  // as far behind as a PSN can be
-    EXPECT_EQ(r.arrive(4 + (1u << 23)), Arrival::kBeyond);     // as far ahead
+    EXPECT_EQ(r.arrive(5 - (1u << 23)), Arrival::kDuplicate);  // the farthest PSN behind
+    EXPECT_EQ(r.arrive(4 + (1u << 23)), Arrival::kBeyond);     // the farthest PSN ahead
     r.arrive(5);
     EXPECT_EQ(r.arrive(5), Arrival::kDuplicate);
     EXPECT_EQ(r.arrive(7), Arrival::kDuplicate);
@@ -132,7 +132,7 @@ TEST(StaticBitmap, EU5_costs_the_same_in_order_or_not_until_the_queue_pair_goes)
     }
     EXPECT_EQ(worker.usage().bytes, 0u);
     Receiver c(worker);
-    EXPECT_LT(c.stream.memory, 2u);  // that of one of the others
+    EXPECT_LT(c.stream.memory, 2u);  // the memory of one of the others
     EXPECT_EQ(worker.usage().blocks, 1u);
     EXPECT_EQ(worker.usage().peak_bytes, 2u * 20);
 }

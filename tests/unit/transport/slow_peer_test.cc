@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that is slow, not dead: nothing is lost, so no QP may die, and little may be sent twice.
+// A peer that is slow, not dead: nothing is lost, so no QP may fail, and few packets may be sent twice.
 #include "transport/pair.h"
 
 namespace rove::test {
@@ -9,7 +9,7 @@ struct SlowPeer : Pair, ::testing::WithParamInterface<bool> {
     static constexpr size_t kBytes = 100'000;
 
     void connect_with(uint8_t timeout) { connect({.timeout = timeout, .retry_cnt = 7, .multipath = GetParam()}); }
-    // Keeps a's send queue busy with WRITEs until `until`; each is 98 packets.
+    // Keeps a's send queue busy with WRITEs of 98 packets each until `until`.
     void write_until(uint64_t until) {
         while (net.now() < until && qa->state == IBV_QPS_RTS) {
             while (outstanding_ < 8) {
@@ -44,7 +44,7 @@ struct SlowPeer : Pair, ::testing::WithParamInterface<bool> {
 
 INSTANTIATE_TEST_SUITE_P(Mode, SlowPeer, ::testing::Bool(), [](const auto& info) { return info.param ? "mp" : "rc"; });
 
-// It stands still again and again, for 0.1 to 1.6 s; the timeout is perftest's.
+// It pauses again and again, for 0.1 to 1.6 s; the timeout is perftest's.
 TEST_P(SlowPeer, stands_still_again_and_again) {
     net.keep_trace = false;
     connect_with(14);
@@ -59,18 +59,19 @@ TEST_P(SlowPeer, stands_still_again_and_again) {
     expect_few_repetitions(5);
 }
 
-// What it has not read yet takes it many timeouts.
+// It takes many timeouts for its unread packets.
 TEST_P(SlowPeer, reads_slowly) {
     net.keep_trace = false;
     connect_with(8);                        // 16 ms, the floor
     net.egress[0].bytes_per_s = 2'000'000;  // a window: 136 ms
     write_until(net.now() + 3 * kSecond);
-    expect_few_repetitions(8);  // rc: some two tail probes for each answer, which are all farther apart than it expects
+    expect_few_repetitions(
+        8);  // rc: about two tail probes for each answer, which are all farther apart than it expects
 }
 
-// Our host is seldom on its core: its clock counts 1 ms of each 10 ms (protocol_clock.h), and the rest is missed.
+// Our host is rarely on its core: its clock counts 1 ms of each 10 ms (protocol_clock.h), and misses the rest.
 struct SeldomPolled : SlowPeer {
-    // Lets `ns` of real time pass; returns how much passed until `done`.
+    // Lets `ns` of real time pass; returns the time until `done`.
     uint64_t pass(uint64_t ns, const std::function<bool()>& done) {
         uint64_t passed = 0;
         for (; passed < ns && !done(); passed += 10 * kMillisecond) {
@@ -112,7 +113,7 @@ TEST_P(SeldomPolled, a_peer_that_answers_within_its_time_is_not_given_up) {
     EXPECT_EQ(a.counter(Counter::kTimeouts), 0u);
 }
 
-// However long the host was away, a peer loses one of its timeouts by that.
+// A long absence of the host costs a peer one of its timeouts.
 TEST_P(SeldomPolled, a_long_absence_is_one_timeout) {
     connect_with(14);
     net.filter = [](const Observed& packet) { return packet.from == 0 ? Verdict::kDrop : Verdict::kPass; };
@@ -129,7 +130,8 @@ TEST_P(SeldomPolled, a_long_absence_is_one_timeout) {
 
 struct Repeats : Pair {};
 
-// As a Linux guest does: it acknowledges the packet before, hundreds of times, and the rest when it gets to it.
+// This is how a Linux guest behaves: it acknowledges the previous packet hundreds of times, and the rest when it gets
+// to it.
 TEST_F(Repeats, a_peer_that_only_repeats_its_last_acknowledgement_is_alive) {
     connect({.timeout = 14, .retry_cnt = 7});
     post(write(1, 0, 100, 0));
@@ -156,7 +158,7 @@ TEST_F(Repeats, a_peer_that_only_repeats_its_last_acknowledgement_is_alive) {
     expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
 }
 
-// But not for ever: what is asked for may never come through.
+// This has a limit: the requested packet may never arrive.
 TEST_F(Repeats, it_is_given_up_in_the_end) {
     connect({.timeout = 8, .retry_cnt = 1});
     net.filter = [](const Observed& p) { return p.from == 0 ? Verdict::kDrop : Verdict::kPass; };
@@ -173,7 +175,7 @@ TEST_F(Repeats, it_is_given_up_in_the_end) {
     expect_sent(IBV_WC_RETRY_EXC_ERR);
 }
 
-// A peer that is really silent is found out within what IBTA allows: a timeout may take four times as long as it says.
+// A silent peer is found within the time that IBTA allows: a timeout may take four times its nominal value.
 TEST_F(Repeats, silence_is_counted) {
     connect({.timeout = 14, .retry_cnt = 7});
     net.filter = [](const Observed&) { return Verdict::kDrop; };

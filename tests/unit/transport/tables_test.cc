@@ -95,7 +95,7 @@ TEST(TimeWaitTable, remembers_a_queue_pair_for_a_second_from_its_end) {
     EXPECT_TRUE(table.find(b.qpn));
 }
 
-// In a process, one after the other; in three processes, the first.
+// Consecutive numbers in one process, and first numbers in three processes.
 TEST(QueuePairTable, numbers_do_not_tell_of_each_other) {
     std::set<uint32_t> first, steps;
     for (int process = 0; process < 3; ++process) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The event loop of the virtual network, and what it does to frames.
+// The event loop of the virtual network, and its effects on frames.
 #include "transport/virtual_network.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace rove::test {
 namespace {
 
 constexpr uint32_t kTransmitBudget = 64;
-// Events at one instant after which the engine must be asking for the same moment again and again.
+// After this number of events at one instant the engine must be asking for the same time again and again.
 constexpr uint32_t kLivelock = 1'000'000;
 
 }  // namespace
@@ -63,7 +63,7 @@ bool Network::has_room(uint32_t from) {
 
 void Network::on_sent(uint32_t from, const Path& path, const wire::Headers& headers, std::vector<uint8_t>&& frame) {
     Observed seen{now_, from, headers, 0};
-    // What the packet does not have was never set; filters may ask before they look at the opcode.
+    // Missing headers were never set, and filters may read them before they check the opcode.
     if (!(wire::opcode_info(headers.bth.opcode).extensions & wire::kHasMpeth)) seen.headers.mp = {};
     const size_t overhead = wire::frame_bytes(path.headers, headers.bth.opcode, 0);
     seen.payload_bytes = static_cast<uint32_t>(frame.size() - overhead);  // with pad
@@ -142,7 +142,7 @@ void Network::schedule(const wire::MacAddress& to, uint64_t time, const std::vec
 
 void Network::stall(uint32_t host, uint64_t time) {
     stalled_until_[host] = std::max(time, stalled_until_[host]);
-    at(time, [] {});  // then it looks what there is to send
+    at(time, [] {});  // then it checks for packets to send
 }
 
 void Network::at(uint64_t time, std::function<void()> action) {

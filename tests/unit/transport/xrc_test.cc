@@ -59,7 +59,7 @@ struct Xrc : Pair {
         return s;
     }
     std::vector<ibv_wc> received(const Target& target) { return b.poll(*target.srq->cq); }
-    // The request fails as one with a wrong key does, and so does the TGT QP.
+    // Expects the request to fail like one with a wrong key, and the TGT QP with it.
     void is_refused() {
         ASSERT_TRUE(run());
         EXPECT_THAT(statuses(sent()), ElementsAre(IBV_WC_REM_ACCESS_ERR));
@@ -101,7 +101,7 @@ TEST_F(Xrc, receives_come_from_the_srq_that_the_packet_names) {
     }
 }
 
-// Every kind of request, with loss both ways, to two SRQs by turns: each finds the protection domain that is its own.
+// Every kind of request, with loss both ways, to two SRQs in turn: each finds its own protection domain.
 TEST_F(Xrc, all_requests_with_loss) {
     QpOptions options;
     options.depth = 512;
@@ -189,7 +189,7 @@ TEST_F(Xrc, a_receive_is_in_the_protection_domain_of_the_srq) {
     EXPECT_THAT(statuses(received(one)), ElementsAre(IBV_WC_LOC_PROT_ERR));
 }
 
-// The answers to READs wait while requests to the other SRQ go on.
+// The answers to READs wait while requests to the other SRQ continue.
 TEST_F(Xrc, answers_keep_their_protection_domain) {
     connect();
     net.egress[1].bytes_per_s = 20'000'000;
@@ -260,7 +260,7 @@ TEST_F(Xrc, an_ini_takes_no_requests_and_a_tgt_no_answers) {
     h.aeth = {wire::kSyndromeNakRemoteAccess, 0};
     net.inject(1, a.path_to(b), h, {});
     EXPECT_EQ(b.counter(Counter::kDropService), 1u);
-    h.bth.opcode = wire::opcode(wire::Service::kRc, Op::kSendOnly);  // the same QPN, another transport
+    h.bth.opcode = wire::opcode(wire::Service::kRc, Op::kSendOnly);  // same QPN, another transport
     net.inject(1, a.path_to(b), h, std::vector<uint8_t>(16));
     EXPECT_EQ(b.counter(Counter::kDropService), 2u);
     EXPECT_EQ(qa->state, IBV_QPS_RTS);

@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precompiled: what nearly every test here includes.
+// The precompiled header: includes of nearly every test here.
 #include "transport/pair.h"
