@@ -7,7 +7,7 @@
 namespace rove::datapath {
 namespace {
 
-constexpr uint32_t kTrial = NonTemporalPolicy::kTrial, kFrameBytes = 1024;
+constexpr uint32_t kTrial = NonTemporalPolicy::kTrial, kLargeFrame = 1024;
 
 // Sends `bursts` of a frame each, and returns how many of them went past the caches.
 uint32_t send(NonTemporalPolicy& way, uint32_t bursts, uint64_t cost_through, uint64_t cost_past) {
@@ -15,7 +15,7 @@ uint32_t send(NonTemporalPolicy& way, uint32_t bursts, uint64_t cost_through, ui
     for (uint32_t i = 0; i < bursts; ++i) {
         way.next_burst();
         past += way.bypasses_cache();
-        if (way.is_timed()) way.cost(way.bypasses_cache() ? cost_past : cost_through, kFrameBytes);
+        if (way.is_timed()) way.cost(way.bypasses_cache() ? cost_past : cost_through, kLargeFrame);
     }
     return past;
 }
