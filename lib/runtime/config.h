@@ -22,7 +22,7 @@ enum class Progress : uint8_t { kShared, kDedicated };
 
 struct Config {
     std::string file;
-    std::vector<std::string> eal_args;  // passed to EAL after eal_arguments()
+    std::vector<std::string> eal_args;  // passed to EAL after the arguments that rove sets
     Progress progress = Progress::kShared;
     uint32_t workers = 1;             // dedicated: lcores; shared: always 1
     std::vector<std::string> lcores;  // dedicated: the CPU of each worker
