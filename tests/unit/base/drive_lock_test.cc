@@ -10,7 +10,7 @@ TEST(DriveLock, KeepsDriversOutForGoodAndLetsControlCallsIn) {
     DriveLock lock;
     ASSERT_TRUE(lock.try_lock());
     lock.block_drivers();
-    EXPECT_TRUE(lock.wanted());  // a dedicated lcore gives it up
+    EXPECT_TRUE(lock.wanted());  // so a dedicated lcore releases the lock
     EXPECT_TRUE(lock.held());
     lock.unlock();
     for (int i = 0; i < 2; ++i) {

@@ -26,7 +26,7 @@ TEST_F(FilesTest, ReadsWhatTheKernelAndOthersWrite) {
     std::ofstream(folder_ + "/file") << text;
     EXPECT_EQ(content_of(folder_ + "/file"), text);
     EXPECT_EQ(first_line_of(folder_ + "/file"), "first");
-    EXPECT_FALSE(first_line_of("/proc/self/comm").empty());  // a file whose size is 0
+    EXPECT_FALSE(first_line_of("/proc/self/comm").empty());  // a file that reports a size of 0
     EXPECT_FALSE(content_of(folder_ + "/absent"));
     EXPECT_EQ(errno, ENOENT);
     EXPECT_FALSE(content_of(folder_));

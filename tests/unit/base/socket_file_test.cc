@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files a port's socket may take the place of.
+// Tests which existing files the socket of a port may replace.
 #include "base/socket_file.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class SocketFileTest : public testing::Test {
     }
     ~SocketFileTest() override { fs::remove_all(folder_); }
 
-    // A socket of this name, at which the process listens until the descriptor is closed.
+    // Creates a socket file at `path`. The process listens on it until the returned descriptor is closed.
     int listen_at(const fs::path& path) {
         sockaddr_un address{};
         address.sun_family = AF_UNIX;

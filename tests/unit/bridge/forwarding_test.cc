@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where frames go, and which do not: what members may send, and what comes in from the uplink.
+// Tests which frames a bridge forwards, and to which destination: frames that members send, and frames from the uplink.
 #include "bridge/forwarding.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a bridge reads of frames, also of those that are not what they say, and what it makes of them.
+// Tests how a bridge parses and edits frames, including frames whose length fields are wrong.
 #include "bridge/frame.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(FrameTest, RoceOfBothFamiliesAndWithATag) {
         for (const std::optional<uint16_t> vlan : {std::optional<uint16_t>(), std::optional<uint16_t>(0x6007)}) {
             std::vector<uint8_t> bytes = roce(kA, kB, dst, src, 1000, vlan);
             const size_t l3_bytes = bytes.size() - (vlan ? 18 : 14);
-            bytes.resize(bytes.size() + 9);  // padding of Ethernet's
+            bytes.resize(bytes.size() + 9);  // padding by Ethernet
             const Frame frame = parsed(bytes);
             EXPECT_EQ(frame.kind, Kind::kRoce);
             EXPECT_EQ(frame.dst_mac, kA);
@@ -60,7 +60,7 @@ TEST(FrameTest, KindsByProtocol) {
     EXPECT_EQ(kind("ff02::1", 0, {17, 0, 5, 2, 0, 0, 1, 0, 0}), Kind::kOther);
     EXPECT_EQ(kind("fd00::2", 44, {}), Kind::kOther) << "a fragment";
     std::vector<uint8_t> fragment = roce(kA, kB, "10.0.0.2", "10.0.0.1");
-    fragment[14 + 6] = 0x20;  // more fragments
+    fragment[14 + 6] = 0x20;  // the flag MF (more fragments)
     EXPECT_EQ(parsed(fragment).kind, Kind::kOther);
     std::array<uint8_t, datapath::kMaxDiscoveryBytes> arp;
     const size_t bytes = datapath::build_solicit(arp.data(), {kB, gid("10.0.0.1"), {}}, gid("10.0.0.2"));
@@ -83,11 +83,11 @@ TEST(FrameTest, LengthsThatAreNotTrueAreMalformed) {
     short_header[14] = 0x44;
     EXPECT_EQ(parsed(short_header).kind, Kind::kMalformed);
     std::vector<uint8_t> long_header = roce(kA, kB, "10.0.0.2", "10.0.0.1");
-    long_header[14] = 0x4F;  // 60 bytes of header: what follows is then no UDP to RoCE's port
+    long_header[14] = 0x4F;  // 60 bytes of header, so the bytes after it are no UDP header with RoCE's port
     EXPECT_NE(parsed(long_header).kind, Kind::kRoce);
 }
 
-// Under ASan: whatever the bytes, nothing beyond the head is read, and what is said of lengths is true.
+// Parses random bytes. ASan reports any read beyond the head, and the lengths in the result must fit the frame.
 TEST(FrameTest, AnyBytes) {
     std::mt19937_64 random(29);
     for (int n = 0; n < 200'000; ++n) {
@@ -115,7 +115,7 @@ TEST(FrameTest, TheHeaderOfTheLinkIsReplaced) {
             const std::vector<uint8_t> head(bytes.begin(),
                                             bytes.begin() + static_cast<ptrdiff_t>(std::min(bytes.size(), kHeadBytes)));
             const Frame frame = parse(head, bytes.size());
-            // Its owner changes the source address when it was looked at.
+            // The owner of the memory changes the source address after the frame was parsed.
             bytes[frame.l3_offset + 12] ^= 0xFF;
             std::vector<uint8_t> out(kLinkBytes + frame.l3_bytes);
             out.resize(edit(out.data(), frame, {.dst = kC, .src = kA, .vlan = goes}, head, bytes.data()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames as a bridge meets them.
+// Builds frames like those that a bridge receives.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline wire::Gid gid(std::string_view text) {
     return *datapath::parse_address(text);
 }
 
-// A frame of rove's with so much payload.
+// Returns a RoCE frame with this number of payload bytes, as rove builds it.
 inline std::vector<uint8_t> roce(const wire::MacAddress& dst_mac, const wire::MacAddress& src_mac, std::string_view dst,
                                  std::string_view src, uint32_t payload_bytes = 64,
                                  std::optional<uint16_t> vlan = std::nullopt) {
@@ -36,7 +36,7 @@ inline std::vector<uint8_t> roce(const wire::MacAddress& dst_mac, const wire::Ma
     return frame;
 }
 
-// The headers of one that is not RoCE: `protocol` and the first bytes behind the IP header.
+// Returns the headers of a frame that is not RoCE, with this IP protocol and these first bytes behind the IP header.
 inline std::vector<uint8_t> other(const wire::MacAddress& dst_mac, const wire::MacAddress& src_mac,
                                   std::string_view dst, std::string_view src, uint8_t protocol,
                                   std::vector<uint8_t> payload) {

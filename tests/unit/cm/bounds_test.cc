@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is bounded: tables, backlogs, and one source's share of them.
+// Tests the limits of the connection manager: tables, backlogs, and the share that one source gets.
 #include <algorithm>
 #include <cerrno>
 
@@ -31,14 +31,14 @@ TEST(CmBounds, Tables) {
     EXPECT_EQ(b.count(kConnectRequest), 2u);
     EXPECT_EQ(b.counter(Counter::kDropTable), 1u);
     EXPECT_EQ(b.cm.usage().connections, 2u);
-    // The third asks again, and there is room by then.
+    // The third request is retransmitted, and finds room.
     EXPECT_EQ(b.cm.destroy(network.now, b.last(kConnectRequest).id), 0);
     network.run(100 * kMs);
     EXPECT_EQ(b.count(kConnectRequest), 3u);
 }
 
-// A client that connects and disconnects 1000 times a second beside 2000 connections that stay, with 1 % loss: every
-// connect succeeds, and what is kept of those that are gone is a second's worth.
+// A client connects and disconnects 1000 times a second, with 1 % loss, while 2000 other connections stay. Every
+// connect succeeds, and the manager keeps ended connections for a second only.
 TEST(CmBounds, AChurnOfConnections) {
     Network network;
     network.weather.loss = 0.01;
@@ -82,7 +82,7 @@ TEST(CmBounds, AChurnOfConnections) {
     }
     EXPECT_EQ(failed, 0u);
     EXPECT_EQ(confirmed, kConnects);
-    EXPECT_GE(established, kConnects - kConnects / 100);  // a DREQ may overtake an RTU that is lost
+    EXPECT_GE(established, kConnects - kConnects / 100);  // a DREQ may overtake a lost RTU
     EXPECT_EQ(a.cm.usage().connections, kStay);
     EXPECT_EQ(b.cm.usage().connections, kStay);
     EXPECT_LE(most_lingering, 1000u);
@@ -107,7 +107,7 @@ TEST(CmBounds, LingeringRecordsMakeRoom) {
     EXPECT_EQ(b.cm.usage().connections, 0u);
 }
 
-// A server that accepts whatever comes: requests whose sender says no more do not fill its tables.
+// The server accepts every request. Requests whose sender stays silent afterwards must not fill its tables.
 TEST(CmBounds, HalfOpenConnections) {
     Network network;
     Host& a = network.add(ipv4(1));
@@ -134,7 +134,7 @@ TEST(CmBounds, HalfOpenConnections) {
     EXPECT_EQ(b.count(kConnectRequest), 6u);
     for (int i = 0; i < 20; ++i) connect(c);
     EXPECT_EQ(b.count(kConnectRequest), 8u);
-    // What is established makes room, and so does what ends.
+    // A connection makes room when it is established, and also when it ends.
     EXPECT_EQ(a.cm.confirm(network.now, a.events[0].id, {}), 0);
     network.run(kMs);
     EXPECT_EQ(b.cm.establish(network.now, b.events[1].id), 0);
@@ -146,7 +146,7 @@ TEST(CmBounds, HalfOpenConnections) {
     EXPECT_EQ(b.cm.destroy(network.now, listener), 0);
 }
 
-// A program that never answers: its listener is not closed by what it has forgotten.
+// The program never answers. Requests that it has forgotten must not block its listener.
 TEST(CmBounds, ForgottenRequests) {
     Network network;
     Host& a = network.add(ipv4(1));
@@ -160,7 +160,7 @@ TEST(CmBounds, ForgottenRequests) {
         EXPECT_EQ(a.cm.connect(network.now, connect, nullptr, id), 0);
         network.run(kMs);
         EXPECT_EQ(b.count(kConnectRequest), i + 1);
-        network.weather.cut = true;  // and its peer dies
+        network.weather.cut = true;  // the peer dies
         network.run(200 * kSecond);
         EXPECT_EQ(b.cm.state(b.last(kConnectRequest).id), State::kReqReceived);
     }
@@ -185,19 +185,20 @@ TEST(CmBounds, BacklogAndTheShareOfOneSource) {
     for (int i = 0; i < 20; ++i) connect(c);
     EXPECT_EQ(b.count(kConnectRequest), 8u);
     EXPECT_GE(b.counter(Counter::kDropBacklog), 32u);
-    // Who is answered makes room, whatever the answer.
+    // An answered request makes room, whatever the answer is.
     EXPECT_EQ(b.cm.accept(network.now, b.events[0].id, {}), 0);
     EXPECT_EQ(b.cm.reject(network.now, b.events[1].id, {}), 0);
     EXPECT_EQ(b.cm.destroy(network.now, b.events[2].id), 0);
     network.run(kSecond);
     EXPECT_EQ(b.count(kConnectRequest), 11u);
-    // So does who is told, even if the program then forgets it; but not for ever among those that are half open.
+    // So does a request that the program has received, even if the program then forgets it. Such a request counts as
+    // half open for a limited time only.
     EXPECT_EQ(b.cm.taken(b.last(kConnectRequest).id), 0);
     EXPECT_EQ(b.cm.taken(b.last(kConnectRequest).id), 0);
     EXPECT_EQ(b.cm.taken(listener), EINVAL);
     network.run(5 * kSecond);
     EXPECT_EQ(b.count(kConnectRequest), 12u);
-    // And without its listener a request is still one.
+    // A request stays valid after its listener is destroyed.
     EXPECT_EQ(b.cm.destroy(network.now, listener), 0);
     EXPECT_EQ(b.cm.accept(network.now, b.last(kConnectRequest).id, {}), 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hosts that connect to each other, for tests that tell what comes of it.
+// Two hosts that connect to each other, for tests of the result.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ class CmConnect : public testing::Test {
     Accept accept(std::string_view text = "") {
         return {.local = {.qpn = ++qpn, .ca_guid = 0xC2}, .private_data = bytes(text)};
     }
-    // Both ends established. Returns a's id; b's is of its last request.
+    // Establishes a connection at both ends. Returns the id at a; the id at b is in its last request.
     Id establish() {
         const Id id = connect();
         network.run(kMs);
@@ -62,7 +62,7 @@ class CmConnect : public testing::Test {
         EXPECT_EQ(b.last(EventKind::kEstablished).id, b.last(EventKind::kConnectRequest).id);
         return id;
     }
-    // The next `n` MADs of that sort are lost.
+    // Drops the next `n` MADs of type `M`.
     template <class M>
     void lose(int n) {
         network.filter = [n](const Path&, const Mad& mad) mutable { return !is<M>(mad) || n-- <= 0; };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hosts: what one says is what the other is told, and what is refused and why.
+// Tests two hosts that connect: each receives what the other sent, and a refused request has the right reason.
 #include <cerrno>
 
 #include "connect_fixture.h"
@@ -95,7 +95,7 @@ TEST_F(CmConnect, EachEndIsToldWhatTheOtherSaid) {
     EXPECT_EQ(b.sent.size(), 2u);  // REP, DREQ
 }
 
-// A TGT QP is named where other services name an EE context.
+// For XRC, the field of the EE context has the number of the TGT QP.
 TEST_F(CmConnect, XrcEndsLearnEachOthersQps) {
     listen(b);
     Connect req = request(a, b);
@@ -175,10 +175,10 @@ TEST_F(CmConnect, WhoAsksBetweenTwoListenersIsAnsweredByTheNext) {
     const Id first = listen(b);
     EXPECT_EQ(b.cm.destroy(network.now, first), 0);
     connect();
-    network.run(100 * kMs);  // it asks again, too
+    network.run(100 * kMs);  // it also retransmits the request
     EXPECT_EQ(a.count(kRejected), 0u);
     const Id second = listen(b);
-    EXPECT_EQ(b.count(kConnectRequest), 0u);  // nothing is delivered by a call
+    EXPECT_EQ(b.count(kConnectRequest), 0u);  // no call delivers events
     network.run(kMs);
     EXPECT_EQ(b.count(kConnectRequest), 1u);
     EXPECT_EQ(b.last(kConnectRequest).listener, second);
@@ -204,7 +204,7 @@ TEST_F(CmConnect, WhoAsksWhereNobodyListensAnyMoreIsRejectedBeforeLong) {
     network.run(200 * kMs);
     EXPECT_EQ(a.last(kRejected).reason, RejReason::kInvalidServiceId);
     network.run(10 * kSecond);
-    EXPECT_EQ(rejected_for(request(a, b)), RejReason::kInvalidServiceId);  // at once
+    EXPECT_EQ(rejected_for(request(a, b)), RejReason::kInvalidServiceId);  // immediately
 }
 
 TEST_F(CmConnect, WhatIsRejectedAndWhy) {
@@ -229,13 +229,13 @@ TEST_F(CmConnect, WhatIsRejectedAndWhy) {
     EXPECT_EQ(b.events.size(), 0u);
     EXPECT_EQ(b.counter(Counter::kRejectedByUs), 5u);
 
-    // Which our own connect() does not send.
+    // Our own connect() does not send the next requests.
     Message req = a.sent[0];
     std::get<Req>(req.body).service = TransportService::kRd;
     network.inject(a.to(b), req);
     network.run(kMs);
     EXPECT_EQ(std::get<Rej>(b.sent.back().body).reason, RejReason::kInvalidTransportType);
-    std::get<Req>(req.body).service = TransportService::kExtended;  // ... than XRC
+    std::get<Req>(req.body).service = TransportService::kExtended;  // another extended service than XRC
     std::get<Req>(req.body).extended_service = 2;
     network.inject(a.to(b), req);
     network.run(kMs);
@@ -345,9 +345,9 @@ TEST_F(CmConnect, TooLongOrTooLarge) {
     EXPECT_FALSE(a.cm.state(Id::kNone));
 }
 
-// ---- The same QP again.
+// ---- The same QP connects a second time.
 
-// b has restarted, and connects from the number that its QP had before.
+// b has restarted, and connects with the QP number that it used before.
 TEST_F(CmConnect, ARestartedPeerIsLetInAgain) {
     listen(b);
     establish();
@@ -383,12 +383,13 @@ TEST_F(CmConnect, TheSameQpConnectsAgainAfterADisconnect) {
     EXPECT_EQ(a.count(kRejected), 0u);
 }
 
-// The peer's program has restarted and has not said so: its new QP has the number of one that is connected to us.
+// The program of the peer has restarted without a message. Its new QP has the same number as a QP that is still
+// connected to us.
 TEST_F(CmConnect, AResponseWithAQpThatIsConnectedAlready) {
     listen(b);
     const Id old = establish();
     const uint32_t qpn = a.last(kConnectResponse).rep->qpn;
-    // b forgets.
+    // b loses its state.
     const wire::Gid gid = b.gid;
     network.hosts.pop_back();
     Host& again = network.add(gid);
@@ -406,7 +407,7 @@ TEST_F(CmConnect, AResponseWithAQpThatIsConnectedAlready) {
     EXPECT_FALSE(a.last(kRejected).rej);
     EXPECT_EQ(a.cm.state(id), State::kClosed);
     EXPECT_EQ(again.last(kRejected).reason, RejReason::kStaleConnection);
-    // And a asks whether the old one is known.
+    // a also asks whether b still knows the old connection.
     EXPECT_EQ(a.last(kDisconnected).id, old);
     EXPECT_EQ(a.last(kDisconnected).reason, RejReason::kStaleConnection);
     EXPECT_EQ(a.count(kConnectResponse), 1u);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What strangers send: floods, forgeries and noise. Nobody else's connection ends, memory is bounded, and who connects
-// legitimately is let in.
+// Tests packets from strangers: floods, forgeries and noise. They must end no other host's connection, memory stays
+// bounded, and legitimate hosts can still connect.
 #include <gtest/gtest.h>
 
 #include "network.h"
@@ -21,7 +21,7 @@ class CmHostile : public testing::Test {
         connect.local = {.qpn = qpn, .ca_guid = 0xC1};
         return connect;
     }
-    // Returns a's id; b's is of its last request.
+    // Returns the id at a; the id at b is in its last request.
     Id establish(uint32_t qpn = 100) {
         Id id;
         EXPECT_EQ(a.cm.connect(network.now, request(a, qpn), nullptr, id), 0);
@@ -32,7 +32,7 @@ class CmHostile : public testing::Test {
         network.run(kMs);
         return id;
     }
-    // The ids of the connection, as only its ends know them.
+    // The communication ids of the connection, which only its two ends know.
     uint32_t id_of_a() const { return b.last(kConnectRequest).req->local_comm_id; }
     uint32_t id_of_b() const { return a.last(kConnectResponse).rep->local_comm_id; }
     void forge(const wire::Gid& from, auto body, uint64_t transaction_id = 1) {
@@ -91,11 +91,11 @@ TEST_F(CmHostile, ForgedRejectsAndReplies) {
           Rej{.local_comm_id = id_of_a() ^ 1, .remote_comm_id = id_of_b(), .reason = RejReason::kConsumerDefined});
     forge(ipv4(66),
           Rej{.local_comm_id = id_of_a(), .remote_comm_id = id_of_b(), .reason = RejReason::kConsumerDefined});
-    forge(a.gid, Drep{.local_comm_id = id_of_a(), .remote_comm_id = id_of_b()});  // to no DREQ
+    forge(a.gid, Drep{.local_comm_id = id_of_a(), .remote_comm_id = id_of_b()});  // no DREQ was sent
     EXPECT_TRUE(both_established(id));
     EXPECT_EQ(b.counter(Counter::kDropState), 1u);
 
-    // Of a request that is under way, only its transaction is not to be guessed.
+    // While a request is in flight, its transaction id is the only value that an attacker cannot guess.
     Id under_way;
     network.filter = [](const Path&, const Mad&) { return false; };
     EXPECT_EQ(a.cm.connect(network.now, request(a, 101), nullptr, under_way), 0);
@@ -123,7 +123,7 @@ TEST_F(CmHostile, ForgedRejectsAndReplies) {
     EXPECT_EQ(a.cm.state(under_way), State::kRepReceived);
 }
 
-// A REQ with the QP of a connection and another id says that the peer has restarted. The peer is asked.
+// A REQ that has the QP of a connection and a new id means that the peer has restarted. b asks the peer whether it has.
 TEST_F(CmHostile, AForgedRequestEndsNoConnection) {
     const Id id = establish();
     for (uint32_t i = 0; i < 1000; ++i) forge(a.gid, forged_req(a.gid, i, 100));
@@ -135,13 +135,13 @@ TEST_F(CmHostile, AForgedRequestEndsNoConnection) {
     forge(a.gid, forged_req(a.gid, 1000, 100));
     EXPECT_EQ(b.counter(Counter::kStaleProbes), 2u);
     EXPECT_TRUE(both_established(id));
-    // An answer in a's name does not know b's id.
+    // A forged answer with a's address lacks b's id.
     forge(a.gid, Drep{.local_comm_id = id_of_a(), .remote_comm_id = id_of_b() ^ 1});
     forge(ipv4(66), Drep{.local_comm_id = id_of_a(), .remote_comm_id = id_of_b()});
     EXPECT_TRUE(both_established(id));
 }
 
-// Whether an id exists is not to be learnt: the answers to those that do and those that do not are alike.
+// A stranger cannot learn whether an id exists, because the answers for known and unknown ids are alike.
 TEST_F(CmHostile, NoOracle) {
     establish();
     const auto answer = [&](auto body) {
@@ -156,7 +156,7 @@ TEST_F(CmHostile, NoOracle) {
               answer(Rep{.local_comm_id = 1, .remote_comm_id = id_of_b() ^ 1}));
 }
 
-// What a program does with what comes: it accepts one request after another, and forgets what ends.
+// A program that accepts requests in order, and destroys the ids of ended connections.
 struct Server {
     explicit Server(Network& network, Host& host) : network(network), host(host) {
         host.on_event = [this](const Event& event) {
@@ -181,7 +181,8 @@ struct Server {
     uint32_t qpn = 5000;
 };
 
-// One host floods in its own name while another connects: b's program takes 20 requests a millisecond.
+// One host floods b with its own address while another host connects. The program of b accepts 20 requests per
+// millisecond.
 TEST_F(CmHostile, AFloodOfRequests) {
     const Id id = establish();
     Server server(network, b);
@@ -207,7 +208,7 @@ TEST_F(CmHostile, AFloodOfRequests) {
     EXPECT_GT(b.counter(Counter::kDropBacklog), 50'000u);
     EXPECT_EQ(a.cm.state(id), State::kEstablished);
     EXPECT_EQ(a.count(kDisconnected), 0u);
-    // And when it is over, all of it goes.
+    // After the flood, its state disappears.
     c.on_event = nullptr;
     for (int i = 0; i < 200; ++i) network.run(kSecond), server.work(10'000);
     EXPECT_LE(b.cm.usage().connections, 1u + 10u);
@@ -263,7 +264,7 @@ TEST_F(CmHostile, FloodsThatFindNothing) {
     EXPECT_TRUE(both_established(id));
 }
 
-// Noise: any bytes, and messages with bits changed.
+// Sends random bytes, and messages with changed bits.
 TEST_F(CmHostile, Noise) {
     const Id id = establish();
     Random random(9);
@@ -282,7 +283,7 @@ TEST_F(CmHostile, Noise) {
         b.cm.receive(network.now, path, 5, bytes);
     }
     EXPECT_TRUE(both_established(id));
-    EXPECT_EQ(b.count(kConnectRequest), 1u);  // the GIDs in the REQ are not the sender's
+    EXPECT_EQ(b.count(kConnectRequest), 1u);  // the GIDs in the REQ are not those of the sender
     uint64_t dropped = 0;
     for (size_t i = static_cast<size_t>(Counter::kDropLength); i <= static_cast<size_t>(Counter::kDropAttribute); ++i)
         dropped += b.counter(Counter{static_cast<uint8_t>(i)});
@@ -297,7 +298,7 @@ TEST_F(CmHostile, ClassPortInfoIsAnsweredAndItsAnswerIsNot) {
     EXPECT_EQ(b.sent.size(), sent);
 }
 
-// What the peer demands of our timers is bounded: a response timeout of 2.4 hours is 4.3 s.
+// The peer's requests for long timers are bounded: a response timeout of 2.4 hours becomes 4.3 s.
 TEST_F(CmHostile, APeersTimeoutsAreBounded) {
     forge(a.gid, forged_req(a.gid, 77, 88));
     const Id id = b.last(kConnectRequest).id;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codec: what Linux sent parses to what it means and is built again to the same bytes; any message survives the
-// wire; and what is no message is refused for what it is.
+// Tests the codec. Messages captured from Linux parse to the right values and are built again to the same bytes. Every
+// message survives encoding and decoding. Other bytes are refused with the right error.
 #include "cm/messages.h"
 
 #include <gtest/gtest.h>
@@ -108,8 +108,8 @@ TEST(CmGolden, Rping) {
     EXPECT_EQ(drep.remote_comm_id, kClientId);
 }
 
-// What the Cm relies on when it tells right answers from forged ones, in all that Linux's sent: an answer repeats the
-// transaction id of what it answers, and addresses in messages are those of the packets.
+// Checks on captures of Linux what the Cm relies on to tell genuine answers from forged ones: an answer repeats the
+// transaction id of its request, and the addresses in messages are those of the packets.
 class CmCaptures : public testing::TestWithParam<std::pair<const char*, std::vector<size_t>>> {};
 
 TEST_P(CmCaptures, LinuxDoesWhatTheCmReliesOn) {
@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, CmCaptures,
                                          std::pair("cm_udaddy_ipv6", std::vector{kSidrReq, kSidrRep})),
                          [](const auto& info) { return std::string(info.param.first); });
 
-// ECE is in no capture: where Linux's include/rdma/ibta_vol1_c12.h has it.
+// No capture contains ECE. The test expects it where Linux's include/rdma/ibta_vol1_c12.h has it.
 TEST(CmCodec, EceStandsWhereLinuxHasIt) {
     constexpr size_t kHeader = 24;
     const Ece ece{.vendor_id = 0x123456, .options = 0x789ABCDE};
@@ -177,7 +177,7 @@ TEST(CmCodec, EceStandsWhereLinuxHasIt) {
     EXPECT_EQ(vendor(sidr, 6, 7, 11), ece.vendor_id);
 }
 
-// All bits of the body that are not reserved: what is parsed of random bytes is built and parsed again.
+// Covers all bits of the body that are not reserved: random bytes are parsed, built and parsed again.
 TEST(CmCodec, RoundTrip) {
     Random random(1);
     for (int i = 0; i < 20'000; ++i) {
@@ -194,14 +194,15 @@ TEST(CmCodec, RoundTrip) {
     }
 }
 
-// A field is at one place: of each message, every bit of the wire is either reserved or a field's, and two fields share
-// none. Counts the bits that a message keeps.
+// Each field has its own place: in each message, every bit on the wire is either reserved or part of one field, and two
+// fields share no bit. The test counts the bits that a message keeps.
 TEST(CmCodec, EveryBitOfAFieldIsKept) {
     struct Kept {
         Attribute attribute;
         size_t bits;
     };
-    // Bits of tables 106 to 120 that are not reserved, with those of ECE; of LAP and APR those that are looked at.
+    // The bits of tables 106 to 120 that are not reserved, and those of ECE. For LAP and APR, the bits that the codec
+    // reads.
     const size_t path = 16 + 16 + 128 + 128 + 20 + 6 + 8 + 8 + 4 + 1 + 5;
     const Kept all[] = {
         {Attribute::kReq, 32 + 24 + 64 + 64 + 32 + 24 + 8 + 24 + 8 + 24 + 5 + 2 + 1 + 24 + 5 + 3 + 16 + 4 + 1 + 3 + 4 +
@@ -228,7 +229,7 @@ TEST(CmCodec, EveryBitOfAFieldIsKept) {
             ASSERT_EQ(parse(mad, message), ParseError::kNone);
             const Mad built = build(message);
             const bool is_cut =
-                kept.attribute == Attribute::kSidrRep && bit == 29 * 8;  // more than the 72 bytes that there are
+                kept.attribute == Attribute::kSidrRep && bit == 29 * 8;  // a length of more than the 72 bytes available
             ASSERT_TRUE(built == mad || built == empty || is_cut)
                 << "attribute " << int(kept.attribute) << ", bit " << bit;
             bits += built == mad;
@@ -263,13 +264,13 @@ TEST(CmCodec, Refusals) {
     EXPECT_EQ(changed(1, 0x03), ParseError::kClass);    // subnet administration
     EXPECT_EQ(changed(1, 0x04), ParseError::kClass);    // performance management
     EXPECT_EQ(changed(2, 1), ParseError::kVersion);
-    EXPECT_EQ(changed(3, 0x02), ParseError::kMethod);  // SET
+    EXPECT_EQ(changed(3, 0x02), ParseError::kMethod);  // the method SET
     EXPECT_EQ(changed(3, 0x83), ParseError::kMethod);
-    EXPECT_EQ(changed(3, 0x01), ParseError::kAttribute);  // GET of a message
+    EXPECT_EQ(changed(3, 0x01), ParseError::kAttribute);  // a message with the method GET
     EXPECT_EQ(changed(17, 0x0F), ParseError::kAttribute);
     EXPECT_EQ(changed(17, 0x1B), ParseError::kAttribute);
     EXPECT_EQ(changed(16, 0x01), ParseError::kAttribute);
-    EXPECT_EQ(changed(17, 0x01), ParseError::kAttribute);  // SEND of ClassPortInfo
+    EXPECT_EQ(changed(17, 0x01), ParseError::kAttribute);  // ClassPortInfo with the method SEND
 }
 
 TEST(CmCodec, ClassPortInfo) {

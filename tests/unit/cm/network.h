@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two or more connection managers and a network between them, in virtual time. Units: nanoseconds.
+// Connection managers of two or more hosts, and a network between them, in virtual time. Units: nanoseconds.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ using rove::test::Random;
 
 inline constexpr uint64_t kMs = 1'000'000, kSecond = 1'000'000'000;
 inline constexpr uint64_t kService = service_id_of(0x0106, 7174);
-// Of Message::body.
+// Indices of Message::body.
 inline constexpr size_t kReq = 0, kMra = 1, kRej = 2, kRep = 3, kRtu = 4, kDreq = 5, kDrep = 6, kSidrReq = 7,
                         kSidrRep = 8, kApr = 10;
 
@@ -29,7 +29,7 @@ inline wire::Gid ipv6(uint8_t last) {
     return {0xFD, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last};
 }
 
-// An event, with what its pointers pointed to.
+// An event, with copies of the data that its pointers referred to.
 struct Seen {
     EventKind kind;
     Id id, listener;
@@ -59,7 +59,7 @@ struct Host final : Sink {
     void send(const Path& path, const Mad& mad) override;
     void deliver(const Event& event) override;
 
-    // The way to another host.
+    // Returns the path to another host.
     Path to(const Host& other) const {
         Path path;
         path.flow.src = gid;
@@ -72,7 +72,7 @@ struct Host final : Sink {
         for (const Seen& seen : events) n += seen.kind == kind;
         return n;
     }
-    // The last event of that kind, which there has to be.
+    // Returns the last event of this kind, and throws if there was none.
     Seen last(EventKind kind) const {
         for (auto seen = events.rbegin(); seen != events.rend(); ++seen)
             if (seen->kind == kind) return *seen;
@@ -83,7 +83,7 @@ struct Host final : Sink {
     Network& network;
     wire::Gid gid;
     std::vector<Seen> events;
-    std::function<void(const Event&)> on_event;  // besides; must not call `cm`
+    std::function<void(const Event&)> on_event;  // also called; must not call `cm`
     std::vector<Message> sent;
     uint8_t max_mtu = 5;
     Cm cm;
@@ -92,7 +92,7 @@ struct Host final : Sink {
 struct Weather {
     double loss = 0, duplication = 0, corruption = 0;
     uint64_t delay_ns = 10'000, jitter_ns = 0;  // jitter reorders
-    bool cut = false;                           // nothing arrives
+    bool cut = false;                           // drops everything
 };
 
 class Network {
@@ -110,13 +110,13 @@ class Network {
         const int copies = random.chance(weather.duplication) ? 2 : 1;
         for (int i = 0; i < copies; ++i) {
             std::vector<uint8_t> bytes(mad.begin(), mad.end());
-            // RoCE's ICRC would find it; the Cm must stand it all the same.
+            // RoCE's ICRC would detect this, but the Cm must survive it too.
             if (random.chance(weather.corruption))
                 bytes[random.below(bytes.size())] ^= static_cast<uint8_t>(1u << random.below(8));
             inject(path, bytes, weather.delay_ns + random.below(weather.jitter_ns + 1));
         }
     }
-    // From whoever says to be path.flow.src.
+    // Sends as path.flow.src, whether or not that is the real sender.
     void inject(const Path& path, std::vector<uint8_t> bytes, uint64_t delay_ns = 0) {
         under_way.emplace(now + delay_ns, InFlight{path, std::move(bytes)});
     }
@@ -125,7 +125,7 @@ class Network {
         inject(path, std::vector<uint8_t>(mad.begin(), mad.end()));
     }
 
-    // Up to `end`; all that was due at `end` has happened.
+    // Runs up to `end`, including everything that was due at `end`.
     void run_until(uint64_t end) {
         for (;;) {
             uint64_t next = under_way.empty() ? UINT64_MAX : under_way.begin()->first;
@@ -148,8 +148,8 @@ class Network {
     Random random;
     Weather weather;
     uint64_t now = 1'000'000'000;
-    std::function<bool(const Path&, const Mad&)> filter;  // false: it is lost
-    std::function<void()> after_step;                     // the programs
+    std::function<bool(const Path&, const Mad&)> filter;  // returns false for a MAD that the network drops
+    std::function<void()> after_step;                     // runs the programs
 
   private:
     struct InFlight {

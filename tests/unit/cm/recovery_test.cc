@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hosts: what a lost MAD costs, and programs and peers that are slow or gone.
+// Tests two hosts: the cost of a lost MAD, and programs and peers that are slow or dead.
 #include <cerrno>
 
 #include "connect_fixture.h"
@@ -32,7 +32,7 @@ TEST_F(CmConnect, ALostResponseCosts17ms) {
     EXPECT_EQ(a.count(kConnectResponse), 1u);
 }
 
-// The response comes again, and so does what it asks for.
+// The REP is retransmitted, and so is the RTU that answers it.
 TEST_F(CmConnect, ALostReadyToUse) {
     listen(b);
     lose<Rtu>(2);
@@ -47,7 +47,7 @@ TEST_F(CmConnect, ALostReadyToUse) {
     EXPECT_TRUE(begins_with(b.last(kEstablished).private_data, "thanks"));
 }
 
-// The peer was told to wait, so it would repeat the REP after 20 s only.
+// An MRA made the peer wait, so it would repeat the REP only after 20 s.
 TEST_F(CmConnect, ALostReadyToUseAfterAnMra) {
     listen(b);
     lose<Rtu>(3);
@@ -64,7 +64,7 @@ TEST_F(CmConnect, ALostReadyToUseAfterAnMra) {
     EXPECT_EQ(a.cm.next_deadline(), UINT64_MAX);
 }
 
-// What the QP receives says the same.
+// Data that the QP receives also proves that the connection is established.
 TEST_F(CmConnect, ALostReadyToUseMayCostNothing) {
     listen(b);
     lose<Rtu>(100);
@@ -94,7 +94,7 @@ TEST_F(CmConnect, ALostRejectIsSaidAgain) {
     EXPECT_EQ(b.count(kConnectRequest), 1u);
 }
 
-// The peer was told to wait, so it would ask again after 20 s only.
+// An MRA made the peer wait, so it would repeat the REQ only after 20 s.
 TEST_F(CmConnect, ALostRejectAfterAnMra) {
     listen(b);
     connect();
@@ -107,7 +107,7 @@ TEST_F(CmConnect, ALostRejectAfterAnMra) {
     network.run(kSecond);
     EXPECT_LE(a.last(kRejected).at_ns - rejected, 130 * kMs);
 
-    // And if they are all lost, it is told when it asks.
+    // If every REJ is lost, the peer receives one when it repeats the REQ.
     connect();
     network.run(100 * kMs);
     lose<Rej>(5);
@@ -123,7 +123,7 @@ TEST_F(CmConnect, LostDisconnects) {
     const Id id = establish();
     lose<Dreq>(2);
     EXPECT_EQ(a.cm.disconnect(network.now, id, {}), 0);
-    EXPECT_EQ(a.cm.destroy(network.now, id), 0);  // and it still goes out again
+    EXPECT_EQ(a.cm.destroy(network.now, id), 0);  // the DREQ is still retransmitted
     network.run(kSecond);
     EXPECT_EQ(b.count(kDisconnected), 1u);
     EXPECT_EQ(a.count(kDisconnected), 0u);
@@ -149,7 +149,7 @@ TEST_F(CmConnect, BothDisconnect) {
     EXPECT_EQ(b.count(kTimeWaitExit), 1u);
 }
 
-// A program may take minutes to answer: the MRA makes the peer wait, and cheaply.
+// A program may take minutes to answer. The MRA makes the peer wait at little cost.
 TEST_F(CmConnect, ASlowProgram) {
     listen(b);
     const Id id = connect();
@@ -166,7 +166,7 @@ TEST_F(CmConnect, ASlowProgram) {
     EXPECT_EQ(b.count(kEstablished), 1u);
 }
 
-// A request that its program has given up is taken back; the response to one that is unknown is rejected at once.
+// A request that its program has abandoned is withdrawn. A REP for an unknown request is rejected immediately.
 TEST_F(CmConnect, AGivenUpRequest) {
     listen(b);
     Id id = connect();

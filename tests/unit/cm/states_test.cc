@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of states: a connection is brought into each state, and then meets each message, call and deadline. The
-// peer is scripted. What the table does not name has no effect: the state stays, nothing is sent, no event comes, and a
-// call fails.
+// The table of states. The test brings a connection into each state, and then applies each message, call and deadline.
+// The peer is scripted. A stimulus that the table does not name has no effect: the state stays, no message is sent, no
+// event comes, and a call fails.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -17,14 +17,14 @@ constexpr uint32_t kPeerId = 0x11112222, kPeerQpn = 0x4444, kOurQpn = 0x5555;
 constexpr uint64_t kPeerGuid = 0xFE01, kOurGuid = 0xFE02, kPeerTransaction = 0x77;
 
 enum class Stage {
-    // Of one that asked for the connection.
+    // The active side, which requested the connection.
     kReqSent,
     kRepReceived,
     kEstablished,
     kDreqSent,
     kTimeWait,
     kRejected,
-    // Of one that was asked.
+    // The passive side, which received the request.
     kPassiveReqReceived,
     kPassiveRepSent,
     kPassiveEstablished,
@@ -69,7 +69,7 @@ constexpr const char* kStimulusNames[] = {"REQ",   "REP",       "RTU",        "R
 struct Effect {
     Stage stage;
     Stimulus stimulus;
-    std::optional<State> after;  // nothing: the id is gone
+    std::optional<State> after;  // nothing if the id no longer exists
     std::optional<size_t> sent;  // index of the message in Message::body
     std::optional<EventKind> event;
 };
@@ -80,7 +80,7 @@ using enum EventKind;
 const Effect kEffects[] = {
     {Stage::kReqSent, Stimulus::kRep, State::kRepReceived, kNo, kConnectResponse},
     {Stage::kReqSent, Stimulus::kRej, State::kClosed, kNo, kRejected},
-    {Stage::kReqSent, Stimulus::kDreq, State::kReqSent, kDrep, kNo},  // as to any id that is unknown
+    {Stage::kReqSent, Stimulus::kDreq, State::kReqSent, kDrep, kNo},  // the answer for any unknown id
     {Stage::kReqSent, Stimulus::kDestroy, kNo, kRej, kNo},
     {Stage::kReqSent, Stimulus::kDeadline, State::kReqSent, kReq, kNo},
 
@@ -155,7 +155,7 @@ const Effect kEffects[] = {
     {Stage::kPassiveDreqSent, Stimulus::kDestroy, kNo, kNo, kNo},
     {Stage::kPassiveDreqSent, Stimulus::kDeadline, State::kDreqSent, kDreq, kNo},
 
-    {Stage::kPassiveTimeWait, Stimulus::kReq, State::kTimeWait, kRej, kNo},  // an old one: stale
+    {Stage::kPassiveTimeWait, Stimulus::kReq, State::kTimeWait, kRej, kNo},  // an old REQ, which is stale
     {Stage::kPassiveTimeWait, Stimulus::kDreq, State::kTimeWait, kDrep, kNo},
     {Stage::kPassiveTimeWait, Stimulus::kLap, State::kTimeWait, kApr, kNo},
     {Stage::kPassiveTimeWait, Stimulus::kDisconnect, State::kTimeWait, kNo, kNo},
@@ -169,10 +169,10 @@ const Effect kEffects[] = {
     {Stage::kPassiveRejected, Stimulus::kLap, State::kClosed, kApr, kNo},
     {Stage::kPassiveRejected, Stimulus::kDisconnect, State::kClosed, kNo, kNo},
     {Stage::kPassiveRejected, Stimulus::kDestroy, kNo, kNo, kNo},
-    {Stage::kPassiveRejected, Stimulus::kDeadline, State::kClosed, kRej, kNo},  // the peer was told to wait
+    {Stage::kPassiveRejected, Stimulus::kDeadline, State::kClosed, kRej, kNo},  // an MRA made the peer wait
 };
 
-// One host, and a peer that says what the test lets it say.
+// One host, and a peer that sends what the test scripts.
 class Scene {
   public:
     explicit Scene(Stage stage) : stage_(stage), host_(network_.add(ipv4(1))) {
@@ -181,7 +181,7 @@ class Scene {
         stage >= Stage::kPassiveReqReceived ? enter_passive() : enter_active();
     }
 
-    // Returns what a call returns.
+    // Returns the result of the call.
     int apply(Stimulus stimulus) {
         switch (stimulus) {
             case Stimulus::kReq:
@@ -300,7 +300,7 @@ class Scene {
         EXPECT_EQ(cm().listen({.service_id = kService}, nullptr, listener), 0);
         receive(req());
         id_ = host_.last(kConnectRequest).id;
-        // Only a message tells it.
+        // Our communication id is visible only in a message.
         EXPECT_EQ(apply(Stimulus::kDelay), 0);
         our_id_ = std::get<Mra>(host_.sent.back().body).local_comm_id;
         if (stage_ == Stage::kPassiveRejected) {
@@ -319,7 +319,7 @@ class Scene {
     const Stage stage_;
     Network network_;
     Host& host_;
-    Path path_;  // of the peer, to us
+    Path path_;  // from the peer to us
     uint64_t transaction_ = kPeerTransaction;
     uint32_t our_id_ = 0, our_qpn_ = 0;
     Id id_ = Id::kNone;
@@ -331,7 +331,7 @@ TEST(CmStates, Table) {
         for (int stimulus = 0; stimulus < static_cast<int>(Stimulus::kCount); ++stimulus) {
             const Stimulus what{stimulus};
             const bool passive = Stage{stage} >= Stage::kPassiveReqReceived;
-            if (what == Stimulus::kReq && !passive) continue;  // a new one, and nobody listens
+            if (what == Stimulus::kReq && !passive) continue;  // a new request without a listener
             SCOPED_TRACE(std::string(kStageNames[stage]) + ", " + kStimulusNames[stimulus]);
             Scene scene{Stage{stage}};
             const std::optional<State> before = scene.state();
@@ -364,7 +364,7 @@ TEST(CmStates, Table) {
     EXPECT_EQ(used, std::size(kEffects));
 }
 
-// Whatever the state, an id that is destroyed leaves nothing behind, and tells nobody anything.
+// In every state, a destroyed id leaves no state behind and causes no event.
 TEST(CmStates, DestroyedIdsLeaveNothing) {
     for (int stage = 0; stage < static_cast<int>(Stage::kCount); ++stage) {
         SCOPED_TRACE(kStageNames[stage]);
@@ -399,7 +399,7 @@ TEST(CmStates, ARequestIsRepeatedAtGrowingGapsUpTo39s) {
     std::vector<uint64_t> expected;
     uint64_t at = 0;
     for (int i = 0; i < 16; ++i)
-        expected.push_back(at += timeout_ns(static_cast<uint8_t>(std::min(12 + i, 20))));  // the last: REJ
+        expected.push_back(at += timeout_ns(static_cast<uint8_t>(std::min(12 + i, 20))));  // the last is a REJ
     EXPECT_EQ(times, expected);
     EXPECT_NEAR(static_cast<double>(times[0]), 16.8e6, 1e5);
     EXPECT_NEAR(static_cast<double>(times.back()), 38.6e9, 1e8);
@@ -418,12 +418,12 @@ TEST(CmStates, ARequestIsRepeatedAtGrowingGapsUpTo39s) {
 TEST(CmStates, AResponseIsRepeatedAsLongAsTheRequestAllows) {
     Scene scene(Stage::kPassiveRepSent);
     EXPECT_EQ(times_sent(scene, 100 * kSecond).size(),
-              15u + 5u);  // and the REJ, five times, as the peer was told to wait
+              15u + 5u);  // with five REJs, because an MRA made the peer wait
     EXPECT_EQ(scene.host().last(kUnreachable).reason, RejReason::kTimeout);
     EXPECT_EQ(std::get<Rej>(scene.host().sent.back().body).reason, RejReason::kTimeout);
 }
 
-// The peer that believes in a connection which was given up is told.
+// The peer still assumes a connection that we have closed, so it receives a REJ.
 TEST(CmStates, AReadyToUseThatComesTooLateIsRejected) {
     Scene scene(Stage::kPassiveRepSent);
     scene.network().weather.cut = true;
@@ -446,7 +446,7 @@ TEST(CmStates, ADisconnectThatNobodyAnswersEndsAfter4s) {
     EXPECT_EQ(scene.host().last(kTimeWaitExit).at_ns - seen.at_ns, timeout_ns(17));
 }
 
-// An MRA makes the wait longer, by no more than 69 s each, and no more than 16 times.
+// An MRA extends the wait, by at most 69 s each, and at most 16 times.
 TEST(CmStates, AnMraIsWaitedFor) {
     Scene scene(Stage::kReqSent);
     scene.receive(Mra{.local_comm_id = kPeerId, .remote_comm_id = scene.our_id(), .service_timeout = 21});
@@ -462,12 +462,12 @@ TEST(CmStates, AnMraIsWaitedFor) {
     Scene passive(Stage::kPassiveRepSent);
     passive.apply(Stimulus::kMra);
     EXPECT_EQ(passive.cm().next_deadline() - passive.now(), 2 * timeout_ns(20));
-    // An MRA of something else.
+    // An MRA for another message is dropped.
     passive.receive(Mra{.local_comm_id = kPeerId, .remote_comm_id = passive.our_id(), .answered = Answered::kOther});
     EXPECT_EQ(passive.host().counter(Counter::kDropState), 1u);
 }
 
-// A REQ that its sender has given up is found by the sender's GUID.
+// A REJ for a REQ that its sender has abandoned has no id of ours. The GUID of the sender identifies the request.
 TEST(CmStates, AGivenUpRequestIsWithdrawn) {
     for (const Stage stage : {Stage::kPassiveReqReceived, Stage::kPassiveRepSent}) {
         Scene scene(stage);
@@ -479,7 +479,7 @@ TEST(CmStates, AGivenUpRequestIsWithdrawn) {
         scene.receive(rej);
         EXPECT_EQ(scene.state(), State::kClosed);
         EXPECT_EQ(scene.host().last(kRejected).reason, RejReason::kTimeout);
-        scene.apply(Stimulus::kReq);  // one that was late makes no new request
+        scene.apply(Stimulus::kReq);  // a late duplicate causes no new request
         EXPECT_EQ(scene.host().count(kConnectRequest), 1u);
     }
 }

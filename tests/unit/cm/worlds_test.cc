@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random worlds: two hosts whose programs connect, accept, reject, hesitate, disconnect and destroy at random, over a
-// network that loses, repeats, reorders and damages MADs, with strangers who replay and forge. Whatever happens:
-//   - both ends of a connection come to the same: established, or an error on each side that still had an id;
-//   - no event comes for an id that was destroyed, or that does not fit what went before;
-//   - at the end no id, timer or record is left.
-// A world that fails says its seed: ROVE_CM_SEED=N runs that one alone, ROVE_CM_WORLDS=N as many as one likes.
+// Random worlds. The programs of two hosts connect, accept, reject, hesitate, disconnect and destroy at random. The
+// network between them loses, repeats, reorders and damages MADs, and strangers replay and forge them. In every world:
+// - Both ends of a connection reach the same result: established, or an error on each side that still had an id.
+// - No event comes for a destroyed id, and no event contradicts an earlier one.
+// - In the end no id, timer or record is left.
+// A failed world prints its seed. ROVE_CM_SEED=N runs that world alone, and ROVE_CM_WORLDS=N sets the number of worlds.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,12 +21,12 @@ using enum EventKind;
 
 constexpr uint64_t kSidrService = service_id_of(0x0111, 7174);
 
-// What a program knows of one of its ids.
+// The state of an id, as the program knows it.
 struct Known {
     enum class Fate { kPending, kEstablished, kFailed, kDisconnected, kAnswered } fate = Fate::kPending;
     bool active = false, responded = false, time_wait_over = false;
-    bool destroyed_early = false;  // before its fate was known
-    uint64_t token = 0;            // in the private data of the REQ: which connection it is
+    bool destroyed_early = false;  // before the program knew the result
+    uint64_t token = 0;            // identifies the connection; sent in the private data of the REQ
 };
 
 class Program {
@@ -41,7 +41,7 @@ class Program {
         listeners_.push_back(id);
     }
 
-    // Does one thing, perhaps.
+    // Takes at most one random action.
     void act(Random& random, bool closing) {
         host_.sent.clear();
         host_.events.clear();
@@ -108,7 +108,7 @@ class Program {
     }
     bool idle() const { return ids_.empty(); }
 
-    // How each connection ended, by its token: of the end that asked, and of the end that was asked.
+    // The result of each connection by its token, for the end that requested it and for the other end.
     std::map<uint64_t, Known> active_ends, passive_ends;
 
   private:
@@ -183,7 +183,7 @@ class Program {
     Network& network_;
     Host& host_;
     Host& peer_;
-    const bool damaged_;  // a REQ may come twice with different ids
+    const bool damaged_;  // a REQ may arrive twice with different ids
     std::map<Id, Known> ids_;
     std::set<uint64_t> tokens_;
     std::vector<Id> listeners_;
@@ -208,10 +208,10 @@ void run_world(uint64_t seed, Sums& sums) {
     const bool damaged = random.chance(0.3), strangers = random.chance(0.5);
     if (damaged) network.weather.corruption = 0.05;
 
-    // Strangers send what has passed again from elsewhere, or in another's name with ids that they guess.
+    // Strangers replay packets from other addresses, or forge the peer's address with guessed ids.
     std::vector<std::pair<Path, Mad>> overheard;
     network.filter = [&](const Path& path, const Mad& mad) {
-        // Not what answers them (REJ, DREP): changed once more, it might have the right ids.
+        // Answers (REJ, DREP) are left out, because with another change they might have the right ids.
         if (strangers && overheard.size() < 64 && mad[17] != 0x12 && mad[17] != 0x16) overheard.emplace_back(path, mad);
         return true;
     };
@@ -222,8 +222,8 @@ void run_world(uint64_t seed, Sums& sums) {
         if (random.chance(0.5)) {
             path.flow.src = ipv4(static_cast<uint8_t>(3 + random.below(250)));
         } else {
-            // In the peer's name, but without its ids: bytes 8 to 15 are the transaction's, 24 to 31 the
-            // communication's.
+            // Forges the peer's address, but without its ids: bytes 8 to 15 are the transaction id, 24 to 31 the
+            // communication ids.
             wire::store(&mad[8], random.next());
             mad[24 + random.below(8)] ^= static_cast<uint8_t>(1 + random.below(255));
             mad[16] = 0;
@@ -240,7 +240,7 @@ void run_world(uint64_t seed, Sums& sums) {
         if (strangers && random.chance(0.3)) forge();
         if (testing::Test::HasFailure()) return;
     }
-    // Programs that answer, and end what they have.
+    // The programs now answer, and close what they have.
     for (int i = 0; i < 20'000 && !(first.idle() && second.idle()); ++i) {
         network.run(20 * kMs);
         first.act(random, true);
@@ -258,7 +258,7 @@ void run_world(uint64_t seed, Sums& sums) {
         EXPECT_EQ(host->cm.usage().names, 0u);
         EXPECT_EQ(host->cm.next_deadline(), UINT64_MAX);
     }
-    // A damaged id may make an end believe what the other did not say.
+    // With a damaged id, one end may assume what the other did not send.
     if (damaged) return;
     const auto connected = [](const Known& known) {
         return known.fate == Known::Fate::kEstablished || known.fate == Known::Fate::kDisconnected;

@@ -20,7 +20,7 @@ TEST(AddressTest, ASubnetEndsWhereItsPrefixSays) {
     EXPECT_FALSE(contains("fd00::1", "fd00::2")) << "a host of its own";
 }
 
-// RFC 5771: 224.0.0.0/4; class E behind it is reserved.
+// RFC 5771: 224.0.0.0/4 is multicast; class E behind it is reserved.
 TEST(AddressTest, GroupsAreClassDAndFf) {
     for (const char* group : {"224.0.0.0", "239.255.255.255", "ff00::", "ff02::1"})
         EXPECT_TRUE(is_multicast(*parse_address(group))) << group;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports of multicast groups: bytes as the RFCs have them, and when they are sent, in virtual time.
+// Tests reports of multicast groups: their bytes as the RFCs define them, and the times at which they are sent. Time is
+// virtual.
 #include "link/membership.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +42,7 @@ class MembershipTest : public testing::TestWithParam<bool> {
         now_ = std::max(now_, end);
         return reports;
     }
-    // Of a frame: the message behind the IP header, with all that is below it looked at.
+    // Returns the message behind the IP header of a frame, after checking all headers below it.
     std::span<const uint8_t> message(const std::vector<uint8_t>& frame, const wire::Gid& to) const {
         const wire::MacAddress mac = multicast_mac(to);
         EXPECT_TRUE(std::equal(mac.begin(), mac.end(), frame.begin()));
@@ -73,7 +74,7 @@ class MembershipTest : public testing::TestWithParam<bool> {
         EXPECT_EQ(fold(sum_words(ip + 24, frame.size() - 38)), 0xFFFF);
         return {ip + 24, frame.size() - 38};
     }
-    // The records of a report of the newer version.
+    // Returns the records of a report of the newer version (IGMPv3, MLDv2).
     std::vector<MembershipRecord> records(const Report& report) const {
         const auto bytes = message(report.frame, *parse_address(ipv6() ? "ff02::16" : "224.0.0.22"));
         EXPECT_EQ(bytes[0], ipv6() ? 143 : 0x22);
@@ -87,8 +88,8 @@ class MembershipTest : public testing::TestWithParam<bool> {
         }
         return found;
     }
-    // A query as a router writes it; of all groups if `about` is none. `code` is the maximum response, in the units of
-    // the version.
+    // Returns a query as a router sends it, a general one if `about` is empty. `code` is the maximum response time, in
+    // the units of the version.
     std::vector<uint8_t> query(std::optional<wire::Gid> about, uint16_t code, bool older = false) const {
         const wire::Gid to = about.value_or(*parse_address(ipv6() ? "ff02::1" : "224.0.0.1"));
         const wire::MacAddress router = *parse_mac("02:00:00:00:00:fe");
@@ -129,7 +130,7 @@ class MembershipTest : public testing::TestWithParam<bool> {
         store_be16(ip + 26, static_cast<uint16_t>(~fold(sum_words(ip + 24, bytes))));
         return frame;
     }
-    // The code for a second.
+    // Returns the code for one second.
     uint16_t second() const { return ipv6() ? 1000 : 10; }
     void joined(uint8_t groups = 1) {
         for (uint8_t i = 0; i < groups; ++i) memberships_.join(group(static_cast<uint8_t>(3 + i)), now_);
@@ -233,13 +234,13 @@ TEST_P(MembershipTest, AnOlderRouterGetsOlderReports) {
     const auto left = run_until(now_);
     ASSERT_EQ(left.size(), 1u);
     EXPECT_EQ(message(left[0].frame, *parse_address(ipv6() ? "ff02::2" : "224.0.0.2"))[0], ipv6() ? 132 : 0x17);
-    // It is gone, and the newer version is spoken again.
+    // When the older router has disappeared, the host uses the newer version again.
     run_until(now_ + Memberships::kOlderRouterNs);
     memberships_.join(group(), now_);
     EXPECT_EQ(records(run_until(now_).at(0)).size(), 1u);
 }
 
-// Codes of which a part is an exponent: RFC 3376 4.1.1, RFC 3810 5.1.3.
+// Codes that contain an exponent: RFC 3376 4.1.1, RFC 3810 5.1.3.
 TEST_P(MembershipTest, LongResponseTimes) {
     const auto parsed = parse_membership_query(query({}, ipv6() ? 0x8000 | 2 << 12 | 5 : 0x80 | 2 << 4 | 5));
     ASSERT_TRUE(parsed);
@@ -249,7 +250,7 @@ TEST_P(MembershipTest, LongResponseTimes) {
 TEST_P(MembershipTest, AFloodOfQueriesIsAnsweredAtABoundedRate) {
     joined(3);
     size_t reports = 0;
-    for (int i = 0; i < 100'000; ++i) {  // one second, ten microseconds apart
+    for (int i = 0; i < 100'000; ++i) {  // one second, in steps of ten microseconds
         memberships_.take(query(i % 2 == 0 ? std::nullopt : std::optional(group(3)), 0), now_);
         reports += run_until(now_ + 10'000).size();
     }

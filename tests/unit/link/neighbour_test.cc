@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Neighbours: questions and answers between two tables, what strangers may do, and bytes that are not what they say.
+// Tests neighbours: requests and replies between two tables, packets from strangers, and malformed bytes.
 #include "link/neighbour.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class NeighbourTest : public testing::TestWithParam<bool> {
         kMacA, {}, {*parse_subnet("10.0.0.1/24"), *parse_subnet("fd00::1/64")}, *parse_address("10.0.0.254"), {}};
     Neighbours b_{kMacB, {}, {*parse_subnet("10.0.0.2/24"), *parse_subnet("fd00::2/64")}, {}, {}};
     static uint64_t count(const Neighbours& n, NeighbourCounter c) { return n.counters()[static_cast<size_t>(c)]; }
-    // A's question for B.
+    // Returns A's request for B.
     Frame question() {
         Frame frame;
         frame.size = a_.ask(b(), frame.bytes.data(), now_);
@@ -41,7 +41,7 @@ class NeighbourTest : public testing::TestWithParam<bool> {
         return frame;
     }
     void give(Neighbours& to, Frame& frame) { frame.size = to.handle(frame.bytes, frame.size, now_); }
-    // A resolves B, for a path.
+    // Resolves B at A, for a path.
     std::shared_ptr<const transport::NextHop> used() {
         Frame frame = question();
         ++now_;
@@ -54,9 +54,9 @@ class NeighbourTest : public testing::TestWithParam<bool> {
     }
     struct Asked {
         uint64_t ns;
-        bool all;  // and not only who is known
+        bool all;  // multicast, not sent to a known MAC
     };
-    // What A asks until `end`; `answer`: those questions that this says yes to are answered by `who`.
+    // Returns the requests that A sends until `end`. If `answer` returns true for a request, `who` replies to it.
     std::vector<Asked> run_until(uint64_t end, Neighbours& who, const std::function<bool(const Asked&)>& answer) {
         std::vector<Asked> asked;
         while (a_.due_ns() <= end) {
@@ -123,7 +123,7 @@ TEST_P(NeighbourTest, PathsFollowANeighbourThatMoves) {
     EXPECT_EQ(count(a_, NeighbourCounter::kMoved), 1u);
 }
 
-// D25: each change of a neighbour that alternates is one store, and we do not ask more often for it.
+// D25: each change of an alternating neighbour is one store, and does not raise the rate of requests.
 TEST_P(NeighbourTest, ANeighbourThatAlternatesCostsNothingElse) {
     const std::shared_ptr<const transport::NextHop> next_hop = used();
     size_t questions = 0;
@@ -137,7 +137,8 @@ TEST_P(NeighbourTest, ANeighbourThatAlternatesCostsNothingElse) {
     EXPECT_LE(questions, 4u) << "in ten seconds";
 }
 
-// D19: a neighbour that is silent is asked at its old MAC, then all are; and who has taken its place answers.
+// D19: a request for a silent neighbour first goes to its old MAC, then to all hosts. The host that has taken over its
+// address replies.
 TEST_P(NeighbourTest, ASuspectIsFoundAtItsNewPlace) {
     const std::shared_ptr<const transport::NextHop> next_hop = used();
     Neighbours moved(kMacC, {}, {*parse_subnet("10.0.0.2/24"), *parse_subnet("fd00::2/64")}, {}, {});
@@ -249,7 +250,7 @@ TEST_P(NeighbourTest, TableIsBounded) {
     }
     EXPECT_EQ(table.entries().size(), Neighbours::kMaxEntries);
     EXPECT_EQ(count(table, NeighbourCounter::kTableFull), 1000u);
-    // Our own question still finds room.
+    // An entry for our own request still finds room.
     EXPECT_GT(
         table.ask(GetParam() ? *parse_address("fd00::ffff:1") : *parse_address("10.201.0.1"), frame.bytes.data(), now_),
         0u);
@@ -258,7 +259,7 @@ TEST_P(NeighbourTest, TableIsBounded) {
     EXPECT_TRUE(table.entries().empty()) << "strangers do not stay";
 }
 
-// Neither strangers nor our own questions push out a neighbour that a path uses.
+// A neighbour that a path uses is evicted neither by strangers nor by our own requests.
 TEST_P(NeighbourTest, UsedEntriesStayInAFullTable) {
     const std::shared_ptr<const transport::NextHop> next_hop = used();
     Frame frame;
@@ -273,7 +274,7 @@ TEST_P(NeighbourTest, UsedEntriesStayInAFullTable) {
     EXPECT_LE(a_.entries().size(), Neighbours::kMaxEntries + 1);
 }
 
-// A process that talks to ever more neighbours in its life remembers those of today.
+// A process that talks to ever more neighbours over its lifetime keeps only the recent ones.
 TEST_P(NeighbourTest, ANeighbourThatNoPathUsesAnyMoreIsForgotten) {
     std::shared_ptr<const transport::NextHop> next_hop = used();
     std::shared_ptr<const transport::NextHop> again = a_.use(b(), now_);
@@ -300,7 +301,7 @@ TEST_P(NeighbourTest, StrangerFromAnotherSubnetIsAnsweredAndForgotten) {
     EXPECT_FALSE(b_.lookup(stranger));
 }
 
-// An echo request as the kernel's ping makes it, from A to B.
+// Returns an echo request from A to B, as the kernel's ping builds it.
 std::vector<uint8_t> echo_request(bool ipv6) {
     std::vector<uint8_t> frame;
     const auto append = [&](const auto& bytes) { frame.insert(frame.end(), bytes.begin(), bytes.end()); };
@@ -355,8 +356,8 @@ TEST_P(NeighbourTest, EchoComesBack) {
     EXPECT_EQ(count(b_, NeighbourCounter::kEchosAnswered), 1u);
 }
 
-// Every prefix and every single-bit error of valid frames, and noise: no answer that should not be, nothing outside the
-// bytes (ASan watches), and all of it counted.
+// Parses every prefix and every single-bit error of valid frames, and random changes of them. A prefix is never taken
+// for an echo request, and ASan reports reads outside the frame.
 TEST_P(NeighbourTest, HostileBytes) {
     std::vector<std::vector<uint8_t>> seeds{echo_request(GetParam())};
     Frame frame = question();
@@ -384,7 +385,7 @@ TEST_P(NeighbourTest, HostileBytes) {
     }
 }
 
-// A speaks for others, as a bridge does, and has none but a link-local address of its own.
+// A replies for other hosts, as a bridge does, and has only a link-local address of its own.
 TEST_P(NeighbourTest, AnswersAndAsksInTheNameOfOthers) {
     const bool ipv6 = GetParam();
     const wire::Gid near = *parse_address(ipv6 ? "fd00::7" : "10.0.0.7"),
@@ -446,7 +447,8 @@ TEST(AddressTest, TextForms) {
     EXPECT_NE(derived_mac(kA4), derived_mac(kB4));
 }
 
-// IBTA's rule, values by hand: the flow label's low 14 bits and its high 6, of a product of the QPNs folded to 20 bits.
+// IBTA's rule with values computed by hand: the low 14 bits of the flow label, XORed with its high 6 bits. Without a
+// flow label, the product of the QPNs is folded to 20 bits instead.
 TEST(AddressTest, UdpSourcePorts) {
     EXPECT_EQ(RdmaInterface::udp_source_port(1, 7, 9), 0xC001);
     EXPECT_EQ(RdmaInterface::udp_source_port(0xFFFFF, 7, 9), 0xC000 | (0x3FFF ^ 0x3F));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device and address rdma_cm takes.
+// Tests which device and address rdma_cm selects.
 #include "rdmacm/address.h"
 
 #include <arpa/inet.h>

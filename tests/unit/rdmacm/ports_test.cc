@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may have which port of rdma_cm.
+// Tests which ids may bind which port of rdma_cm.
 #include "rdmacm/ports.h"
 
 #include <gtest/gtest.h>

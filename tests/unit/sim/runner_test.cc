@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rove-sim runs its points with: means and intervals, processes, files that are kept, and what fails.
+// Tests how rove-sim runs its points: means and intervals, processes, result files, and failures.
 #include "runner.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(CompletionTimesTest, PercentilesAndClasses) {
         record.took = i * fabric::kMicrosecond;
         record.ideal = fabric::kMicrosecond;
         times.add(record);
-        record.flow.start = 1;  // too early
+        record.flow.start = 1;  // starts too early to be counted
         times.add(record);
     }
     EXPECT_EQ(times.count(), 1000u);
@@ -52,7 +52,7 @@ TEST(CompletionTimesTest, PercentilesAndClasses) {
     EXPECT_EQ(fast.slowdown(), 1);
 }
 
-// Its points count how often they are run, in files of the folder that the test gives them.
+// The points count their own runs in files of the test's folder.
 struct RunnerTest : testing::Test {
     static inline fs::path folder;
     RunnerTest() {
@@ -104,7 +104,7 @@ TEST_F(RunnerTest, WhatIsThereIsNotRunAgain) {
     EXPECT_EQ(runs("one"), 4u);
     EXPECT_EQ(runs("two"), 4u);
     EXPECT_DOUBLE_EQ(results.mean("two", "seed"), 6);
-    config.quick = true;  // another result
+    config.quick = true;  // has results of its own
     EXPECT_DOUBLE_EQ(run_points(experiment, config).mean("one", "quick"), 1);
     EXPECT_EQ(runs("one"), 7u);
 }
@@ -149,7 +149,7 @@ TEST_F(RunnerTest, AFunctionIsRunWithSeveralSeedsToo) {
     EXPECT_EQ(report.notes.size(), 1u);
 }
 
-// Of 128 hosts instead of 1024. In an empty network a flow of 2 MB takes 178 us.
+// Runs 128 hosts instead of 1024. In an empty network a flow of 2 MB takes 178 us.
 TEST(UecTest, APermutationOverRecycledPathsEndsWhenItShould) {
     const std::vector<Point> points = uec_points();
     const auto point = std::ranges::find(points, "permutation-reps-trimming", &Point::name);

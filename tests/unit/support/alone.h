@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The proof of a test with one thread that no worker runs.
+// The proof of quiescence for a test that has one thread and no worker.
 #pragma once
 
 #include "transport/quiescence.h"

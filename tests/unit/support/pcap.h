@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads classic little-endian pcap files, for tests: whole frames in the order of the capture.
+// Reads classic little-endian pcap files for tests. Returns whole frames in the order of the capture.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace rove::test {
 
 using Frame = std::vector<uint8_t>;
 
-// Throws std::runtime_error if the file cannot be read or is not such a file.
+// Throws std::runtime_error if the file cannot be read or is not in this format.
 inline std::vector<Frame> read_pcap(const std::string& path) {
     constexpr uint32_t kMagicMicroseconds = 0xA1B2C3D4, kMagicNanoseconds = 0xA1B23C4D;
     std::ifstream file(path, std::ios::binary);

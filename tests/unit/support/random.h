@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tests' random numbers: the same sequence from the same seed with every standard library.
+// The random numbers of tests. A seed gives the same sequence with every standard library.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Random {
     uint64_t below(uint64_t n) { return n == 0 ? 0 : engine_() % n; }                      // 0 .. n - 1
     uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }  // inclusive
     bool chance(double probability) { return static_cast<double>(engine_() >> 11) * 0x1p-53 < probability; }
-    // One of the arguments.
+    // Returns one of the arguments.
     template <class T, class... Ts>
     T pick(T first, Ts... rest) {
         const T all[] = {first, static_cast<T>(rest)...};

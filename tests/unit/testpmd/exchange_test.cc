@@ -14,7 +14,7 @@
 namespace rove::testpmd {
 namespace {
 
-// Interrupts the calling thread over and over.
+// Interrupts the calling thread repeatedly.
 class Signals {
   public:
     Signals() {
