@@ -283,7 +283,7 @@ TEST_F(CmHostile, Noise) {
         b.cm.receive(network.now, path, 5, bytes);
     }
     EXPECT_TRUE(both_established(id));
-    EXPECT_EQ(b.count(kConnectRequest), 1u);  // the GIDs in the REQ are not those of the sender
+    EXPECT_EQ(b.count(kConnectRequest), 1u);  // the GIDs in the REQ differ from the sender's
     uint64_t dropped = 0;
     for (size_t i = static_cast<size_t>(Counter::kDropLength); i <= static_cast<size_t>(Counter::kDropAttribute); ++i)
         dropped += b.counter(Counter{static_cast<uint8_t>(i)});

@@ -109,7 +109,7 @@ TEST(CmGolden, Rping) {
 }
 
 // Checks on captures of Linux what the Cm relies on to tell genuine answers from forged ones: an answer repeats the
-// transaction id of its request, and the addresses in messages are those of the packets.
+// transaction id of its request, and a message contains the addresses of its packet.
 class CmCaptures : public testing::TestWithParam<std::pair<const char*, std::vector<size_t>>> {};
 
 TEST_P(CmCaptures, LinuxDoesWhatTheCmReliesOn) {
@@ -201,8 +201,8 @@ TEST(CmCodec, EveryBitOfAFieldIsKept) {
         Attribute attribute;
         size_t bits;
     };
-    // The bits of tables 106 to 120 that are not reserved, and those of ECE. For LAP and APR, the bits that the codec
-    // reads.
+    // The bits of tables 106 to 120 that are not reserved, and the bits of ECE. For LAP and APR, the bits that the
+    // codec reads.
     const size_t path = 16 + 16 + 128 + 128 + 20 + 6 + 8 + 8 + 4 + 1 + 5;
     const Kept all[] = {
         {Attribute::kReq, 32 + 24 + 64 + 64 + 32 + 24 + 8 + 24 + 8 + 24 + 5 + 2 + 1 + 24 + 5 + 3 + 16 + 4 + 1 + 3 + 4 +

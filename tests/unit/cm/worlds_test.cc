@@ -240,7 +240,7 @@ void run_world(uint64_t seed, Sums& sums) {
         if (strangers && random.chance(0.3)) forge();
         if (testing::Test::HasFailure()) return;
     }
-    // The programs now answer, and close what they have.
+    // The programs now answer, and close all their connections.
     for (int i = 0; i < 20'000 && !(first.idle() && second.idle()); ++i) {
         network.run(20 * kMs);
         first.act(random, true);

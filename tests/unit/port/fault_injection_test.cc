@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Impaired paths in virtual time: each impairment alone and with others, to the nanosecond; what is bounded, and that
-// no mbuf is lost.
+// Tests impaired paths in virtual time, to the nanosecond: each impairment alone and in combination, the limits, and
+// that no mbuf leaks.
 #include <gtest/gtest.h>
 #include <rte_eal.h>
 #include <rte_mempool.h>
@@ -67,9 +67,10 @@ TEST(FateDiceTest, RatesAreThoseAskedFor) {
         marked += fate.mark;
         EXPECT_LT(fate.flip_bit, static_cast<int64_t>(kFrameBytes * 8));
     }
-    // Five standard deviations: 200 000 draws of probability p deviate by sqrt(200 000 p).
+    // The tolerance is five standard deviations: of 200 000 draws with probability p, the number of hits deviates by
+    // sqrt(200 000 p).
     EXPECT_NEAR(lost, 2000, 225);
-    EXPECT_NEAR(duplicated, 4000 * 0.95, 320);  // neither lost nor held
+    EXPECT_NEAR(duplicated, 4000 * 0.95, 320);  // neither lost nor reordered
     EXPECT_NEAR(corrupted, 6000 * 0.99, 390);
     EXPECT_NEAR(held, 8000 * 0.99, 450);
     EXPECT_NEAR(marked, 10'000 * 0.99, 500);
@@ -121,11 +122,11 @@ rte_mempool* pool() {
     return made;
 }
 
-// An impaired port: frames are numbered, and written down with the time at which they came out.
+// Tests with an impaired port. Frames are numbered, and recorded with the time at which they leave it.
 class ImpairTest : public testing::Test {
   protected:
     struct Out {
-        uint32_t number;  // the frame's PSN
+        uint32_t number;  // the PSN of the frame
         uint64_t at_ns;
         bool operator==(const Out&) const = default;
     };
@@ -144,13 +145,13 @@ class ImpairTest : public testing::Test {
         std::ranges::copy(frame, rte_pktmbuf_append(made, static_cast<uint16_t>(frame.size())));
         return made;
     }
-    // The next frame from `udp_src`, of `kBytes` bytes.
+    // Returns the next frame from `udp_src`, with `kBytes` bytes.
     static constexpr size_t kBytes = 1250;  // 10 us at 1 Gb/s
     rte_mbuf* next(uint16_t udp_src = kPort, bool v6 = false, bool vlan = false, uint8_t ecn = wire::kEcnEct0) {
         wire::Flow flow = wire::samples::flow(v6, vlan);
         flow.udp_src = udp_src;
         flow.traffic_class = static_cast<uint8_t>(26 << 2 | ecn);
-        wire::Headers headers = wire::samples::headers(0x04);  // SEND only
+        wire::Headers headers = wire::samples::headers(0x04);  // SEND Only
         headers.bth.psn = sent_++;
         const size_t overhead = wire::frame_bytes(wire::make_template(flow), 0x04, 0);
         return mbuf(wire::samples::frame(flow, headers, wire::samples::random_bytes(kBytes - overhead)));
@@ -174,7 +175,7 @@ class ImpairTest : public testing::Test {
         for (size_t i = 0; i < count; ++i) burst.push_back(next());
         run(burst, now_ns);
     }
-    // Rounds at exactly the deadlines, until nothing waits.
+    // Runs rounds at exactly the deadlines, until no frame waits.
     void drain() {
         while (stage_->next_deadline() != UINT64_MAX) run({}, stage_->next_deadline());
     }
@@ -223,7 +224,7 @@ TEST_F(ImpairTest, RateIsExactWhenLookedAtLate) {
     EXPECT_EQ(stage_->next_deadline(), 3333u);
     run({}, 3332);
     EXPECT_TRUE(out_.empty());
-    run({}, 20'000);  // nobody was here for long
+    run({}, 20'000);  // no round for a long time
     EXPECT_EQ(out_.size(), 6u) << "and the sixth has just ended";
     drain();
     ASSERT_EQ(out_.size(), 10u);
@@ -244,7 +245,7 @@ TEST_F(ImpairTest, QueueIsBounded) {
     start({.rate_mbps = 1000, .queue_packets = 4});
     arrive(0, 10);
     EXPECT_EQ(count(ImpairCounter::kQueueFull), 5u) << "one is sent, four wait";
-    arrive(10'000);  // the first is through
+    arrive(10'000);  // the first has been sent
     EXPECT_EQ(count(ImpairCounter::kQueueFull), 5u);
     drain();
     EXPECT_EQ(numbers(), (std::vector<uint32_t>{0, 1, 2, 3, 4, 10}));
@@ -284,7 +285,7 @@ TEST_F(ImpairTest, PathsAreUdpSourcePortModuloPaths) {
 
 TEST_F(ImpairTest, PathsDoNotTouchEachOther) {
     start({}, {{.delay_us = 30}, {.delay_us = 10}, {.loss = 1}, {.down = true}, {}});
-    const uint16_t base = 49'150;  // of path 0
+    const uint16_t base = 49'150;  // maps to path 0
     std::vector<rte_mbuf*> burst;
     for (uint16_t i = 0; i < 10; ++i) burst.push_back(next(static_cast<uint16_t>(base + i % 5)));
     run(burst, 0);
@@ -375,11 +376,11 @@ TEST_F(ImpairTest, ANewRateHoldsForWhatWaits) {
     start({.rate_mbps = 1000});
     arrive(0, 4);
     run({}, 10'000);
-    change("rate_mbps=10000", 12'000);  // while the second is sent
+    change("rate_mbps=10000", 12'000);  // while the second frame is being sent
     drain();
     EXPECT_EQ(out_, (std::vector<Out>{{0, 10'000}, {1, 20'000}, {2, 21'000}, {3, 22'000}}));
     arrive(30'000, 3);
-    change("rate_mbps=0", 30'500);  // while the first is sent
+    change("rate_mbps=0", 30'500);  // while the first frame is being sent
     drain();
     EXPECT_EQ(std::vector<Out>(out_.begin() + 4, out_.end()),
               (std::vector<Out>{{4, 31'000}, {5, 31'000}, {6, 31'000}}));
@@ -407,7 +408,8 @@ TEST_F(ImpairTest, ChangesOfOnePathLeaveTheOthers) {
     EXPECT_EQ(stage_->paths()[2].state().settings, (PathSettings{.loss = 0.1, .mark = 1}));
 }
 
-// Everything at once with changes: the same seed gives the same run; every frame is accounted for.
+// Applies all impairments at once while they change. The same seed gives the same run, and every frame is accounted
+// for.
 TEST_F(ImpairTest, SameSeedSameRunAndEveryFrameIsAccountedFor) {
     const auto all = [&](uint64_t seed) {
         const PathSettings wild{.loss = 0.1,
@@ -435,7 +437,7 @@ TEST_F(ImpairTest, SameSeedSameRunAndEveryFrameIsAccountedFor) {
             in += counters[ImpairCounter::kFrames] + counters[ImpairCounter::kDuplicated];
             for (const auto drop : {ImpairCounter::kLost, ImpairCounter::kDown, ImpairCounter::kQueueFull})
                 gone += counters[drop];
-            gone += waiting;  // reordered, and none came after
+            gone += waiting;  // reordered, with no later frame
         }
         EXPECT_EQ(in - gone, out_.size() + damaged_);
         EXPECT_GT(count(ImpairCounter::kQueueFull), 0u);

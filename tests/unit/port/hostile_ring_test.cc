@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings whose peer writes anything anywhere in the shared memory, between our steps and during them: no step of ours
-// touches anything else, and every step ends.
+// Tests rings whose peer writes arbitrary values into the shared memory, between our steps and during them. No step of
+// ours accesses any other memory, and every step ends.
 #include <gtest/gtest.h>
 #include <rte_eal.h>
 #include <rte_mbuf.h>
@@ -32,7 +32,7 @@ using Role = MemifConnection::Role;
 constexpr uint8_t kLog2Slots = 4;
 constexpr uint32_t kSlots = 1u << kLog2Slots, kBufferBytes = 4096, kMbufBytes = 2048, kPage = 4096;
 
-// The client has both rings at the region's begin.
+// The client has both rings at the start of the region.
 constexpr uint32_t kRingsBytes = 2 * (sizeof(MemifRing) + kSlots * sizeof(MemifDescriptor));
 
 rte_mempool* pool() {
@@ -49,7 +49,7 @@ rte_mempool* pool() {
     return pool;
 }
 
-// Pages before and after a region that nobody may touch.
+// Protects the pages before and after a region against every access.
 class Guards {
   public:
     explicit Guards(const MemifConnection::Region& region) {
@@ -69,7 +69,7 @@ class Guards {
     std::vector<void*> pages_;
 };
 
-// The peer: writes to its own mapping of the memory. Its indices are mostly such that frames come and go.
+// The peer, which writes to its own mapping of the memory. Its indices are mostly plausible, so that frames flow.
 class Hostile {
   public:
     Hostile(const MemifConnection& connection, Role role, uint64_t seed)
@@ -105,15 +105,16 @@ class Hostile {
                 return set(region_.address[kRingsBytes + below(region_.bytes - kRingsBytes)],
                            static_cast<uint8_t>(random_()));
             case 9:
-                // All of the ring at once: the frames to come have as many parts as there are slots, or each is large.
+                // Writes all descriptors of the ring at once. The next frames then have as many parts as there are
+                // slots, or all are large.
                 for (uint32_t slot = 0; slot < kSlots; ++slot) {
                     set(ring.descriptors[slot].flags, static_cast<uint16_t>(below(2)));
                     set(ring.descriptors[slot].length, length());
                 }
         }
     }
-    // The index that is not the peer's, of either ring. Whose it is does not look there, and writes it anew only when
-    // frames have come and gone, for which the other peer would have to know it: so it is put back.
+    // Corrupts, during `step`, the index that our side owns in each ring. Our side never reads it, and writes it again
+    // only when frames are transferred. The other peer would need the right value for that, so it is restored.
     void while_others_indices_are_wrong(auto&& step) {
         std::array<std::array<uint16_t, 2>, 2> values;
         for (size_t i = 0; i < 2; ++i) {
@@ -159,7 +160,7 @@ class Hostile {
     std::mt19937_64 random_;
 };
 
-// Our end, and what its steps give.
+// Our end. It counts the frames of its steps.
 class Ours {
   public:
     Ours(const MemifConnection& connection, Role role, uint64_t seed)
@@ -202,7 +203,7 @@ class Ours {
   private:
     size_t below(size_t bound) { return random_() % bound; }
 
-    // Within the shared memory; reads all of it.
+    // Checks that the bytes are within the shared memory, and reads all of them.
     void touch(const uint8_t* bytes, size_t count) {
         const bool is_shared = std::any_of(regions_.begin(), regions_.end(), [&](const auto& region) {
             return bytes >= region.address && count <= region.bytes &&
@@ -251,7 +252,7 @@ class Ours {
     uint64_t sum_ = 0;
 };
 
-// Both ends of a connection, of which ours has this role.
+// Both ends of a connection. Our end has the role `role`.
 struct Connected {
     explicit Connected(Role role) {
         std::array<int, 2> ends;
@@ -275,7 +276,7 @@ class HostileRingTest : public testing::TestWithParam<Role> {
     unsigned before_ = 0;
 };
 
-// ROVE_SEED=N runs one, ROVE_SEEDS=N so many.
+// ROVE_SEED=N runs one seed, ROVE_SEEDS=N runs N seeds.
 TEST_P(HostileRingTest, StoresBetweenStepsDoNoHarm) {
     const auto environment = [](const char* name, uint64_t otherwise) {
         const char* const value = std::getenv(name);
@@ -297,7 +298,7 @@ TEST_P(HostileRingTest, StoresBetweenStepsDoNoHarm) {
         received += ours.frames_received();
         sent += ours.frames_sent();
     }
-    // It is no test if the peer's stores stop the traffic.
+    // The test would prove little if the peer's stores stopped the traffic.
     EXPECT_GT(received, 100u);
     EXPECT_GT(sent, 100u);
 }
@@ -309,7 +310,7 @@ TEST_P(HostileRingTest, StoresDuringStepsDoNoHarm) {
     Ours ours(*connected.ours, GetParam(), 1);
     std::atomic<bool> stop{false};
     std::thread thread([&] {
-        // EAL has bound this thread's parent to one core.
+        // EAL has bound the parent of this thread to one core.
         cpu_set_t all;
         std::memset(&all, 0xff, sizeof(all));
         sched_setaffinity(0, sizeof(all), &all);
@@ -317,8 +318,8 @@ TEST_P(HostileRingTest, StoresDuringStepsDoNoHarm) {
         std::mt19937_64 random(3);
         while (!stop.load(std::memory_order_relaxed)) {
             for (uint64_t stores = random() % 64; stores > 0; --stores) hostile.store();
-            // Between bursts the memory stands still: in a storm without end an index is hardly ever right for as long
-            // as a frame takes.
+            // The peer pauses between bursts of stores. Without a pause, an index would almost never stay right for the
+            // duration of a frame.
             std::this_thread::sleep_for(std::chrono::microseconds(10));
         }
     });
@@ -333,7 +334,7 @@ TEST_P(HostileRingTest, StoresDuringStepsDoNoHarm) {
     EXPECT_GE(ours.frames_sent(), kFrames);
 }
 
-// The peer's index says that it has filled more slots than there are, or given back slots that it never had.
+// The peer's index claims that it filled more slots than exist, or that it returned slots that it never had.
 TEST_P(HostileRingTest, AnIndexBeyondTheRingIsNothing) {
     const bool is_client = GetParam() == Role::kClient;
     for (const uint16_t beyond : {uint16_t{1}, uint16_t{2}, uint16_t{1000}, uint16_t{0x7fff}, uint16_t{0x8000}}) {
@@ -350,7 +351,7 @@ TEST_P(HostileRingTest, AnIndexBeyondTheRingIsNothing) {
         EXPECT_TRUE(sender.full());
         EXPECT_EQ(sender.next(64), nullptr);
         EXPECT_FALSE(sender.send_copy(std::array<uint8_t, 64>().data(), 64));
-        // And the last one that is right.
+        // The largest valid index works.
         (is_client ? to_client.tail : to_server.head) = static_cast<uint16_t>(kSlots);
         (is_client ? to_server.tail : to_client.head) = static_cast<uint16_t>(is_client ? 0 : kSlots);
         EXPECT_EQ(receiver.burst(frames.data()), kSlots);
@@ -363,7 +364,8 @@ TEST_P(HostileRingTest, AnIndexBeyondTheRingIsNothing) {
     }
 }
 
-// In whole lines: what is behind the frame in its last line tells the peer nothing of ours.
+// Non-temporal stores write whole cache lines. The bytes behind the frame in its last line must not leak memory of ours
+// to the peer.
 TEST_P(HostileRingTest, AFrameStoredPastTheCachesIsWhole) {
     Connected connected(GetParam());
     RingSender sender(*connected.ours, GetParam());
@@ -390,7 +392,7 @@ TEST_P(HostileRingTest, AFrameStoredPastTheCachesIsWhole) {
     for (const uint32_t bytes : {1098u, kBufferBytes - 1, kBufferBytes}) try_size(bytes);
 }
 
-// The server's frames go to buffers that the client offers, and those may begin and end anywhere.
+// The server stores frames in buffers that the client offers. They may start and end at any address.
 TEST(RingSenderTest, ABufferWithoutRoomForWholeLinesIsNotOverrun) {
     Connected connected(Role::kServer);
     RingSender sender(*connected.ours, Role::kServer);
@@ -406,7 +408,7 @@ TEST(RingSenderTest, ABufferWithoutRoomForWholeLinesIsNotOverrun) {
             std::memset(theirs, 0xff, 256);
             uint8_t* const buffer = sender.next(bytes);
             ASSERT_NE(buffer, nullptr);
-            offered.length = kBufferBytes;  // too late
+            offered.length = kBufferBytes;  // after next() has read the length
             sender.store(buffer, frame.data(), bytes);
             sender.took(bytes);
             EXPECT_TRUE(std::equal(theirs, theirs + bytes, frame.begin()));

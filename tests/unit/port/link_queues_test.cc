@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links that are silent, links that ring, and receivers that sleep: no frame is missed, and nobody rings twice.
+// Tests silent links, links that ring, and sleeping receivers: no frame is missed, and no sender rings twice.
 #include "port/memif/link_queues.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class LinkQueuesTest : public testing::Test {
     void make_silent() {
         for (uint32_t round = 0; round < 3 * LinkQueues::kSilentRounds; ++round) queues_.due();
     }
-    // Messages that lie on the sockets.
+    // Reads the messages that wait on the sockets, and returns their number.
     size_t take_messages() {
         size_t messages = 0;
         char byte;
@@ -93,7 +93,7 @@ TEST_F(LinkQueuesTest, ASleepIsEndedOnce) {
             EXPECT_EQ(links_[link]->receive(&value, &wrong), 5u);
         }
     }
-    // A receiver that sleeps on when another has woken is rung again.
+    // A receiver that arms again, because another receiver woke up, gets another ring.
     ASSERT_TRUE(queues_.arm());
     ASSERT_TRUE(links_[3]->send(1));
     EXPECT_EQ(take_messages(), 1u);
@@ -112,7 +112,7 @@ TEST_F(LinkQueuesTest, BellsThatNoLinkHasAreIgnored) {
     EXPECT_EQ(queues_.due().size(), 1u);
 }
 
-// Frames of all sizes; the receiver lags behind now and then, so that the ring is full.
+// Sends frames of all sizes. The receiver sometimes falls behind, so that the ring fills up.
 TEST_F(LinkQueuesTest, ALinkTakesMoreBuffersAsItNeedsThemAndEachFrameIsRight) {
     connect(1);
     std::mt19937 random(3);
@@ -144,8 +144,8 @@ TEST_F(LinkQueuesTest, ASeldomUsedLinkTakesLittleMemory) {
     EXPECT_LE(pages, 16) << "of 4 KiB";
 }
 
-// Three threads send while the receiver sleeps whenever it may. They pause halfway until it has slept, so that it does
-// on any machine.
+// Three threads send while the receiver sleeps whenever it can. Halfway they pause until it has slept, so that it
+// sleeps on every machine.
 TEST_F(LinkQueuesTest, NoFrameIsMissedByAReceiverThatSleeps) {
     constexpr uint16_t kLinks = 12;
     constexpr uint32_t kFrames = 20000;

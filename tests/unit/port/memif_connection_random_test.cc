@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handshake of a memif with peers that say anything, at random: each sequence from its seed.
+// Tests the handshake of a memif with random peers: each seed gives one sequence of messages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace rove::datapath {
 namespace {
 
-// One or several changes at random.
+// Applies one to three random changes.
 void mutate(std::vector<Sent>& messages, const std::vector<int>& files, std::mt19937_64& random) {
     const auto below = [&](size_t bound) { return random() % bound; };
     for (size_t changes = 1 + below(3); changes != 0 && !messages.empty(); --changes) {
@@ -57,7 +57,7 @@ uint64_t environment(const char* name, uint64_t otherwise) {
     return value == nullptr ? otherwise : std::strtoull(value, nullptr, 0);
 }
 
-// ROVE_SEED=N plays that sequence alone, ROVE_SEEDS=N so many.
+// ROVE_SEED=N runs that sequence alone, ROVE_SEEDS=N runs N sequences.
 TEST(MemifConnectionAtRandom, SequencesDoNoHarm) {
     const uint64_t only = environment("ROVE_SEED", 0), seeds = environment("ROVE_SEEDS", 3000);
     const Script server_script;

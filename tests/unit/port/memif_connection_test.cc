@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handshake of a memif: with a peer of our own, and with peers that say what they should not.
+// Tests the handshake of a memif, with a peer of our own and with peers that send wrong messages.
 #include "port/memif/memif_connection.h"
 
 #include <fcntl.h>
@@ -24,14 +24,14 @@
 namespace rove::datapath {
 namespace {
 
-// The reason in the last message of those that `socket` has got; "" if that is no DISCONNECT.
+// Returns the reason in the last message that `socket` has received, or "" if that is no DISCONNECT.
 std::string told(int socket) {
     std::string reason;
     while (const auto message = receive(socket))
         reason = message->type == MemifType::kDisconnect ? message->disconnect.reason : "";
     return reason;
 }
-// What becomes of a server to which `script` is played, and what it tells.
+// The state of a server after `script`, and the reasons that it records and sends.
 struct Outcome {
     State state;
     std::string why, told;
@@ -216,7 +216,7 @@ TEST(MemifConnection, AScriptAsItShouldBeConnects) {
     EXPECT_EQ(outcome.state, State::kConnected) << outcome.why;
 }
 
-// Two more pairs, and a second region with a ring in it.
+// Two additional pairs of rings, and a second region that contains one.
 TEST(MemifConnection, MoreRingsAndRegionsConnect) {
     Script script;
     script.messages.insert(script.messages.begin() + 2, script.messages[1]);
@@ -240,7 +240,7 @@ struct Wrong {
     std::function<void(Script&)> change;
 };
 
-// What a server has to refuse: each alone, in a handshake that is right but for it.
+// Returns everything that a server must refuse. Each case is the only fault of its handshake.
 std::vector<Wrong> wrongs() {
     std::vector<Wrong> all;
     const auto add = [&](const char* reason, std::function<void(Script&)> change) {
@@ -253,7 +253,7 @@ std::vector<Wrong> wrongs() {
         for (size_t at = 0; at < 5; ++at)
             if (bytes != 0) add("wrong size", [=](Script& s) { s.messages[at].bytes = bytes; });
     for (size_t at = 0; at < 5; ++at) {
-        // Left out. The last one: the client says nothing more.
+        // Leaves one message out. Without the last one, the client simply stays silent.
         if (at < 4)
             add(at == 3   ? "without a ring"
                 : at == 1 ? "in no region"
@@ -368,7 +368,7 @@ TEST(MemifConnection, APeerThatReadsNoAnswersIsLeft) {
     EXPECT_NE(server.why().find("cannot send"), std::string::npos) << server.why();
 }
 
-// What a client has to refuse: `messages` come one after the other.
+// A client must refuse each of these scripts. It receives the messages of a script in order.
 TEST(MemifConnection, AClientRefusesWhatAServerShouldNotSay) {
     const auto of = [](MemifType type) {
         Sent sent;

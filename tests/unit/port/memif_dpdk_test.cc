@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A memif connection with DPDK's driver at the other end, in either role: dpdk-testpmd sends back what it gets.
+// Tests a memif connection with DPDK's driver as the peer, in both roles. dpdk-testpmd returns the frames that it
+// receives.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -38,7 +39,7 @@ bool within_seconds(int seconds, const std::function<bool()>& condition) {
     return true;
 }
 
-// The driver at the other end, which has the role that `role` says.
+// The process with DPDK's driver, in the role `role`.
 class Testpmd {
   public:
     explicit Testpmd(const std::string& role) {
@@ -62,7 +63,7 @@ class Testpmd {
         std::vector<char*> argv;
         for (std::string& argument : arguments) argv.push_back(argument.data());
         argv.push_back(nullptr);
-        // It ends when its standard input does.
+        // testpmd ends when its standard input is closed.
         if (pipe2(input_.data(), O_CLOEXEC) != 0) std::abort();
         pid_ = fork();
         if (pid_ != 0) return;
@@ -131,7 +132,7 @@ TEST(MemifDpdk, ItsServerConnectsAndReturnsAFrame) {
     const Testpmd peer("server");
     const sockaddr_un name = name_of(peer.socket_path());
     std::unique_ptr<MemifConnection> tried;
-    // Its socket is there before the port is started: until then it refuses.
+    // Its socket exists before the port is started, and refuses connections until then.
     ASSERT_TRUE(
         within_seconds(20,
                        [&] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A memif's peer as tests play it: what it sends, and what of this process's must be as before when it has gone.
+// A scripted memif peer for tests: the messages that it sends, and the resources of this process that must be unchanged
+// after it has left.
 #pragma once
 
 #include <fcntl.h>
@@ -79,14 +80,14 @@ inline std::optional<MemifMessage> receive(int socket) {
                                                                                              : std::nullopt;
 }
 
-// A message as a test's peer sends it.
+// A message that the scripted peer sends.
 struct Sent {
     MemifMessage message{};
     size_t bytes = sizeof(MemifMessage);
     std::vector<int> files{};
 };
 
-// The memory and the messages of a client as DPDK's is, which a test changes.
+// The memory and the messages of a client like DPDK's. A test changes some of them.
 struct Script {
     Script() {
         for (const uint32_t at : {0u, 1024u}) {

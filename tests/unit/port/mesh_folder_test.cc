@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of a mesh that come, go and are killed, and folders that are not to be trusted.
+// Tests members of a mesh that join, leave and are killed, and folders that cannot be trusted.
 #include "port/mesh/mesh_folder.h"
 
 #include <dirent.h>
@@ -55,14 +55,14 @@ class MeshFolderTest : public testing::Test {
         return std::move(*folder);
     }
     MeshFolder open() { return open(path_); }
-    // Why the folder is refused.
+    // Returns the reason for which the folder is refused.
     static std::string refusal(const std::string& path) {
         std::string error;
         EXPECT_FALSE(MeshFolder::open(path, &error)) << path;
         EXPECT_EQ(error.find('\n'), std::string::npos);
         return error;
     }
-    // Why the claim is.
+    // Returns the reason for which the claim is refused, or "".
     static std::string claim(MeshFolder& folder, const Addresses& addresses) {
         std::string error;
         const bool claimed = folder.claim(addresses, &error);
@@ -78,7 +78,7 @@ class MeshFolderTest : public testing::Test {
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-// A child process: runs `body` until it is killed, and says a byte to us when it is ready.
+// A child process. It runs `body`, sends us a byte when it is ready, and stays until it is killed.
 class Child {
   public:
     explicit Child(const std::function<bool()>& body) {
@@ -239,7 +239,7 @@ TEST_F(MeshFolderTest, FiftyProcessesAtOnceHaveDistinctAddresses) {
         if (children.back() != 0) continue;
         char go;
         close(start[1]);
-        if (read(start[0], &go, 1) < 0) _exit(1);  // until the parent closes it
+        if (read(start[0], &go, 1) < 0) _exit(1);  // blocks until the parent closes the pipe
         std::string error;
         auto folder = MeshFolder::open(path_, &error);
         std::array<char, 64> line{};
@@ -305,7 +305,7 @@ TEST_F(MeshFolderTest, AForkedChildNeitherKeepsNorRemovesWhatIsTheParents) {
         EXPECT_HAS(claim(other, {"10.0.0.1"}), "is in use") << "still the parent's";
         EXPECT_EQ(other.members(), Addresses{"10.0.0.1"});
     }
-    // One that does not know, and has all descriptors: the parent leaves nevertheless.
+    // This child does not know about the folder, and has inherited all descriptors. The parent can still leave.
     Child child([] { return true; });
     folder->leave();
     MeshFolder other = open();
@@ -316,13 +316,13 @@ TEST_F(MeshFolderTest, LinksAndOtherFilesInTheWayAreNotFollowed) {
     const std::string victim = path_ + "/victim";
     std::ofstream(victim) << "precious";
     ASSERT_EQ(chmod(victim.c_str(), 0600), 0);
-    fs::create_symlink("victim", path_ + "/10.77.0.1.lock");          // for the lock
-    fs::create_hard_link(victim, path_ + "/10.77.0.2.lock");          // the same
+    fs::create_symlink("victim", path_ + "/10.77.0.1.lock");          // in place of a lock
+    fs::create_hard_link(victim, path_ + "/10.77.0.2.lock");          // also in place of a lock
     ASSERT_EQ(mkfifo((path_ + "/10.77.0.3.lock").c_str(), 0600), 0);  // would block
     fs::create_directory(path_ + "/10.77.0.4.lock");
-    fs::create_directory(path_ + "/10.77.0.5");           // for the socket
-    fs::create_directory(path_ + "/fd77::6");             // for the link
-    fs::create_symlink("victim", path_ + "/.10.77.0.7");  // for the socket that is not finished
+    fs::create_directory(path_ + "/10.77.0.5");           // in place of a socket
+    fs::create_directory(path_ + "/fd77::6");             // in place of a symbolic link
+    fs::create_symlink("victim", path_ + "/.10.77.0.7");  // in place of an unfinished socket
     fs::create_symlink("victim", path_ + "/10.77.0.7");
     fs::create_symlink("victim", path_ + "/fd77::7");
     MeshFolder folder = open();
@@ -384,7 +384,7 @@ TEST_F(MeshFolderTest, WithoutAFolderItIsTheUsers) {
     ASSERT_EQ(unsetenv("XDG_RUNTIME_DIR"), 0);
 }
 
-// As root, so that users can be played: runs `body` in a child that is user `uid`.
+// Runs `body` in a child process with the user id `uid`. Needs root.
 bool as_user(uid_t uid, const std::function<bool()>& body) {
     const pid_t child = fork();
     if (child == 0) _exit(setgid(uid) == 0 && setuid(uid) == 0 && body() && !testing::Test::HasFailure() ? 0 : 1);
@@ -445,7 +445,7 @@ TEST_F(MeshFolderOfUsersTest, MembersOfSeveralUsersShareAFolderThatIsSticky) {
         return true;
     }));
     alice.kill();
-    // Bob cannot remove what Alice has left, and takes the next.
+    // Bob cannot remove the files that Alice left, and gets the next address.
     EXPECT_TRUE(as_user(kBob, [&] {
         MeshFolder folder = open();
         EXPECT_HAS(claim(folder, {"10.77.0.1"}), "is not free: remove '");
@@ -471,7 +471,7 @@ TEST_F(MeshFolderOfUsersTest, TheDefaultFolderOfAnotherIsRefused) {
 }
 
 TEST_F(MeshFolderTest, AFullRangeIsSaid) {
-    // What cannot be locked is as good as taken: a link needs no process.
+    // An address whose lock cannot be opened counts as taken. A symbolic link has this effect without a process.
     const FileDescriptor directory(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     for (unsigned n = 1; n <= 65533; ++n) {
         const std::string address = "10.77." + std::to_string(n >> 8) + "." + std::to_string(n & 0xff) + ".lock";

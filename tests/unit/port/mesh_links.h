@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link of a mesh as tests make it: both ends in this process.
+// A link of a mesh for tests, with both ends in this process.
 #pragma once
 
 #include <sys/socket.h>
@@ -15,7 +15,7 @@
 
 namespace rove::datapath {
 
-// A receiver's page of bells.
+// The bell page of a receiver.
 struct Bells {
     FileDescriptor file = make_shared_memory("test-bells", BellPage::kBytes);
     SharedMapping mapping{file, BellPage::kBytes};
@@ -54,10 +54,10 @@ class MeshLink {
     const MemifConnection& client() const { return *client_; }
     RingSender& sender() { return *sender_; }
     RingReceiver& receiver() { return *receiver_; }
-    // The socket that becomes readable when the sender ends a sleep.
+    // Returns the socket that becomes readable when the sender ends a sleep.
     int doorbell() const { return server_->socket(); }
 
-    // Sends a frame of so many bytes, each of which is `value`. Returns false if the ring is full.
+    // Sends a frame of `bytes` bytes, each with the value `value`. Returns false if the ring is full.
     bool send(uint8_t value, uint32_t bytes = 64) {
         uint8_t* const frame = sender_->next(bytes);
         if (frame == nullptr) return false;
@@ -66,8 +66,8 @@ class MeshLink {
         sender_->publish();
         return true;
     }
-    // Reads what has come. Returns the number of frames, and the bytes that differ from those that were to come, one
-    // value more for each frame.
+    // Reads the received frames and returns their number. Counts the bytes that differ from the expected value, which
+    // grows by one with each frame.
     uint32_t receive(uint8_t* next_value, uint32_t* wrong_bytes) {
         std::array<rte_mbuf*, RxQueue::kBurst> frames;
         const uint16_t count = receiver_->burst(frames.data());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of a mesh that find each other, die and are replaced, and those that say what is not so.
+// Tests members of a mesh that find each other, die and are replaced, and members that lie about themselves.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -65,7 +65,7 @@ class Member : public LinkObserver {
     std::optional<Port::ResolvedNextHop> find(const Member& other, int timeout_ms = 5000) {
         return port_.find(other.address(), timeout_ms);
     }
-    // Sends a frame with this text by an outlet, or by all.
+    // Sends a frame with this text to one TX target, or to all.
     void send(std::optional<uint16_t> outlet, std::string_view text) {
         const std::lock_guard lock(mutex_);
         for (const LinkRings& link : links_) {
@@ -150,7 +150,7 @@ class Member : public LinkObserver {
     std::jthread thread_;
 };
 
-// Somebody who connects to a member's socket, and says what it likes.
+// A client that connects to a member's socket and claims an arbitrary name.
 class Stranger {
   public:
     Stranger(const std::string& folder, const std::string& member, const std::string& card) {
@@ -170,7 +170,7 @@ class Stranger {
             if (pollfd socket{connection_->socket(), POLLIN, 0}; poll(&socket, 1, 5000) != 1) return false;
         return state == State::kConnected;
     }
-    // The card of the member that it has connected to.
+    // Returns the name that the connected member sent.
     std::string members_card() {
         within(5s, [&] { return connection_->advance(), !connection_->peer_name().empty(); });
         return connection_->peer_name();
@@ -234,7 +234,7 @@ TEST_F(MeshPortTest, NamesWithoutEndLeaveNothing) {
     const std::string card = Stranger(folder_, "10.77.0.1", "x").members_card();
     const size_t files = open_files(), memories = mapped_memories();
     constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef";
-    const char* const names = std::getenv("ROVE_MESH_NAMES");  // 1048576 differ
+    const char* const names = std::getenv("ROVE_MESH_NAMES");  // up to 1048576 distinct names
     for (uint32_t name = 0; name < (names == nullptr ? 2000 : std::strtoul(names, nullptr, 10)); ++name) {
         std::string other = card;
         for (uint32_t digit = 0; digit < 4; ++digit) other[20 + digit] = kDigits[name >> (5 * digit) & 31];
@@ -284,7 +284,7 @@ TEST_F(MeshPortTest, HandshakesThatAreNotFinishedKeepNobodyOut) {
         auto folder = MeshFolder::open(folder_, &error);
         std::vector<int> sockets;
         for (int i = 0; i < 500; ++i) sockets.push_back(folder->connect("10.77.0.1"));
-        for (;;) {  // as one of them is ended, another takes its place
+        for (;;) {  // when one of them is closed, another takes its place
             for (int& socket : sockets) {
                 char byte;
                 if (socket >= 0 && recv(socket, &byte, 1, MSG_DONTWAIT) != 0) continue;
@@ -326,7 +326,7 @@ TEST_F(MeshPortTest, LinksOfOneUserAreBounded) {
     setrlimit(RLIMIT_NOFILE, &before);
 }
 
-// A user that clears all bells that it can reach silences its own links.
+// A user that clears all bells within its reach silences only its own links.
 TEST_F(MeshPortTest, UsersHaveBellsOfTheirOwn) {
     if (geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
     constexpr uid_t kOther = 65534;
@@ -358,7 +358,7 @@ TEST_F(MeshPortTest, UsersHaveBellsOfTheirOwn) {
 
 TEST_F(MeshPortTest, WhatThisProcessLacksForALinkIsSaid) {
     Member b(folder_, "10.77.0.2");
-    // In a child: a limit on files would not come back.
+    // In a child process, because a lowered file size limit cannot be raised again.
     const pid_t child = fork();
     if (child == 0) {
         const rlimit limit{.rlim_cur = 4096, .rlim_max = 4096};
@@ -385,7 +385,7 @@ TEST_F(MeshPortTest, ALimitOnFilesMakesRingsSmaller) {
     EXPECT_EQ(status, 0);
 }
 
-// The bridge has frames of a member only when it can send to it.
+// A member's frames reach the bridge only after the bridge can send to that member.
 TEST_F(MeshPortTest, TheBridgeConnectsToEachMemberFirst) {
     Member bridge(folder_, "", true);
     Member a(folder_, "10.77.0.1");
@@ -397,7 +397,7 @@ TEST_F(MeshPortTest, TheBridgeConnectsToEachMemberFirst) {
     EXPECT_TRUE(within(5s, [&] { return bridge.receivers() == 1; }));
 }
 
-// Links end on one thread while the other is about to serve their sockets.
+// Links end on one thread while another thread is about to serve their sockets.
 TEST_F(MeshPortTest, APortIsStoppedAndStartedWhileOthersConnect) {
     Member a(folder_, "10.77.0.1"), b(folder_, "10.77.0.2");
     const std::string card = Stranger(folder_, "10.77.0.1", "x").members_card();

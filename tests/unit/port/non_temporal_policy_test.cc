@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When frames are stored past the caches.
+// Tests when frames are stored with non-temporal stores.
 #include "port/non_temporal_policy.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kTrial = NonTemporalPolicy::kTrial, kLargeFrame = 1024;
 
-// Sends `bursts` of a frame each, and returns how many of them went past the caches.
+// Sends `bursts` bursts of one frame each. Returns the number of bursts that bypassed the caches.
 uint32_t send(NonTemporalPolicy& way, uint32_t bursts, uint64_t cost_through, uint64_t cost_past) {
     uint32_t past = 0;
     for (uint32_t i = 0; i < bursts; ++i) {
@@ -31,7 +31,7 @@ TEST(NonTemporalPolicy, IsTriedAndUsedWhereItSavesMuch) {
     EXPECT_FALSE(pays(near));
     EXPECT_EQ(send(middling, 100 * kTrial, 63, 32), 100u);
     EXPECT_FALSE(pays(middling));
-    // Not before the first trial, and not in those after it.
+    // Bursts before the first trial and in the later trials do not bypass them.
     EXPECT_EQ(send(far, 100 * kTrial, 390, 32), 99 * kTrial - 98);
     EXPECT_TRUE(pays(far));
 }

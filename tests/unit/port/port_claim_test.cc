@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A port is one process's.
+// Tests that a port belongs to one process.
 #include "port/factory/port_claim.h"
 
 #include <fcntl.h>
@@ -63,7 +63,8 @@ TEST(PortClaim, WhatAnyNumberMayOpenIsNobodys) {
 TEST(PortClaim, AnotherProcessIsToldWhoHasItUntilThatEnds) {
     const DeviceConfig config = of("net_memif0,socket=port_claim_test-" + std::to_string(getpid()));
     int ready[2];
-    ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);  // else it is DPDK's to the child, which closes it (dpdk_files.h)
+    // Otherwise the child treats it as a descriptor of DPDK and closes it (dpdk_files.h).
+    ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
     const pid_t owner = fork();
     if (owner == 0) {
         std::string error;
@@ -87,12 +88,14 @@ TEST(PortClaim, AnotherProcessIsToldWhoHasItUntilThatEnds) {
     close(ready[1]);
 }
 
-// Abstract names have no permissions. A process of another user may have taken the port's name, and not the port.
+// Abstract socket names have no permissions. A process of another user may have taken the name of the port without the
+// port itself.
 TEST(PortClaim, AnotherUsersClaimIsNotBelieved) {
     if (geteuid() != 0) GTEST_SKIP() << "needs two users";
     const DeviceConfig config = of("udp:127.0.0.77");
     int ready[2];
-    ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);  // else it is DPDK's to the child, which closes it (dpdk_files.h)
+    // Otherwise the child treats it as a descriptor of DPDK and closes it (dpdk_files.h).
+    ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
     const pid_t squatter = fork();
     if (squatter == 0) {
         std::string error;
@@ -112,7 +115,7 @@ TEST(PortClaim, AnotherUsersClaimIsNotBelieved) {
     close(ready[0]);
 }
 
-// Any number of processes may ask for the owner of a port.
+// Any number of processes may query the owner of a port.
 TEST(PortClaim, QuestionsDoNotFillTheOwnersQueue) {
     const DeviceConfig config = of("net_memif0,socket=port_claim_questions-" + std::to_string(getpid()));
     std::string error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the name of a port tells before DPDK has made it.
+// Tests what the name of a port reveals before DPDK has created the port.
 #include "port/port_name.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The "udp" port: frames from mbufs through the kernel's sockets into mbufs, over loopback addresses, and what is
-// refused.
+// Tests the "udp" port over loopback addresses: frames go from mbufs through the kernel's sockets into mbufs. Also
+// tests the configurations that it refuses.
 #include <gtest/gtest.h>
 #include <rte_eal.h>
 #include <rte_mbuf.h>
@@ -42,7 +42,8 @@ rte_mempool* pool() {
     return pool;
 }
 
-// An address of this process's own: a UDP port of RoCE is the machine's, and others may run this test, or rove.
+// Returns an address that only this process uses. RoCE's UDP port exists once per machine and address, and other
+// processes may run this test or rove.
 std::string loopback(int number) {
     const int process = getpid();
     return "127." + std::to_string(128 + (process >> 8) % 64) + '.' + std::to_string(process % 256) + '.' +
@@ -110,7 +111,7 @@ size_t send(Host& from, const std::vector<Packet>& packets) {
     return sent;
 }
 
-// Whole frames, until none has come for a while.
+// Returns whole frames. Stops after a period without any.
 std::vector<std::vector<uint8_t>> received(Host& at, size_t wanted) {
     using namespace std::chrono_literals;
     std::vector<std::vector<uint8_t>> frames;
@@ -127,7 +128,7 @@ std::vector<std::vector<uint8_t>> received(Host& at, size_t wanted) {
     return frames;
 }
 
-// A RoCE datagram from whoever it may be, as the kernel would give it to a socket.
+// Sends a RoCE datagram from any address, through a socket of the kernel.
 void send_datagram(const std::string& from, const Host& to, std::span<const uint8_t> datagram) {
     const FileDescriptor file = open_udp_socket(*parse_address(from), 0xC777);
     const SocketAddress target(to.gid, wire::kRoceUdpPort);
@@ -139,7 +140,7 @@ TEST(UdpPort, ATrainArrivesFrameByFrame) {
     Host a(loopback(1)), b(loopback(2));
     ASSERT_EQ(a.error + b.error, "");
     uint32_t psn = 0;
-    // The first lands as it falls, the others in place; and the size changes.
+    // The first datagrams are received wherever they fit, later ones in place. The size also changes.
     for (const uint32_t bytes : {4096u, 4096u, 1024u, 1024u, 8u, 4096u, 0u}) {
         std::vector<Packet> packets;
         for (uint32_t i = 0; i < 32; ++i)
@@ -174,7 +175,7 @@ TEST(UdpPort, WhatFindsNoMbufWaitsUntilThereIsOne) {
     Host a(loopback(1)), b(loopback(2));
     ASSERT_EQ(a.error + b.error, "");
     constexpr uint32_t kFrames = 100;
-    std::vector<Packet> packets;  // of sizes that make no train
+    std::vector<Packet> packets;  // the sizes rule out segmentation
     for (uint32_t i = 0; i < kFrames; ++i) packets.push_back({.to = b.gid, .bytes = 8 + 4 * i, .psn = i});
     ASSERT_EQ(send(a, packets), kFrames);
     std::vector<rte_mbuf*> taken;
@@ -233,7 +234,8 @@ TEST(UdpPort, Ipv6) {
     }
 }
 
-// As rdma_rxe does. Which identification the kernel has really given the packet is nothing that the port sees.
+// Packets like those from rdma_rxe, which numbers them. The port cannot see which identification the kernel really gave
+// a packet.
 TEST(UdpPort, PacketsOfWhoNumbersThemAreIntactAndDamagedOnesAreNot) {
     Host a(loopback(1)), b(loopback(2));
     ASSERT_EQ(a.error + b.error, "");
@@ -249,7 +251,7 @@ TEST(UdpPort, PacketsOfWhoNumbersThemAreIntactAndDamagedOnesAreNot) {
         const auto intact = received(b, 1);
         ASSERT_EQ(intact.size(), 1u);
         wire::ParsedFrame parsed;
-        // The source port is covered, too, and is another than the frame was made with.
+        // The ICRC also covers the source port, which differs from the one that the frame was built with.
         EXPECT_EQ(wire::parse_frame(intact.front(), parsed), wire::ParseError::kIcrc);
         wire::store_be16(frame + 34, 0xC777);
         wire::store(frame + bytes - 4, wire::icrc(frame + kL3, bytes - kL3 - 4));
@@ -344,7 +346,7 @@ TEST(UdpPort, AFrameEndsASleep) {
     EXPECT_TRUE(sleeps(300ms));
     send(a, {{.to = b.gid}});
     EXPECT_FALSE(sleeps(30s));
-    EXPECT_TRUE(sleeps(300ms));  // a frame rings once, whether or not it is read
+    EXPECT_TRUE(sleeps(300ms));  // a frame rings once, read or not
     send(a, {{.to = b.gid}});
     EXPECT_FALSE(sleeps(30s));
     b.rx->disarm();
@@ -358,10 +360,10 @@ TEST(UdpPort, NeighboursAreThoseThatThereIsARouteTo) {
     ASSERT_TRUE(way.has_value());
     EXPECT_EQ(way->outlet, a.port.id());
     EXPECT_EQ(way->next_hop->mac(), derived_mac(*parse_address(loopback(9))));
-    // Strangers whose MADs are answered leave nothing behind.
+    // Strangers whose MADs are answered leave no state behind.
     const std::weak_ptr<const transport::NextHop> found = a.port.find(*parse_address(loopback(10)), 0)->next_hop;
     EXPECT_TRUE(found.expired());
-    EXPECT_FALSE(a.port.find(*parse_address("::1"), 0).has_value());  // it has no address of that family
+    EXPECT_FALSE(a.port.find(*parse_address("::1"), 0).has_value());  // the port has no address of that family
     EXPECT_FALSE(a.port.find(*parse_address("fe80::1"), 0).has_value());
 }
 
@@ -376,7 +378,7 @@ TEST(UdpPort, PlacesOfGroupsThatAreLeftAreUsedAgain) {
         ASSERT_EQ(b.port.join(group_of(i)), 0);
         ASSERT_EQ(b.port.join(group_of(i)), 0);  // another member
         b.port.leave(group_of(i));
-        if (i % 16 == 0) {  // it is heard
+        if (i % 16 == 0) {  // the port receives the group
             send(a, {{.to = group_of(i), .bytes = 8, .psn = i}});
             const auto frames = received(b, 1);
             ASSERT_EQ(frames.size(), 1u) << i;
@@ -394,10 +396,10 @@ TEST(UdpPort, PlacesOfGroupsThatAreLeftAreUsedAgain) {
 TEST(UdpPort, AGroupThatThereIsNoPlaceForIsRefused) {
     Host a(loopback(1)), b(loopback(2));
     ASSERT_EQ(a.error + b.error, "");
-    constexpr uint32_t kGroups = UdpPort::Receivers::kMost - 1;  // the port's address has a place as well
+    constexpr uint32_t kGroups = UdpPort::Receivers::kMost - 1;  // the port's own address also needs a place
     for (uint32_t i = 0; i < kGroups; ++i) ASSERT_EQ(b.port.join(group_of(i)), 0);
     EXPECT_EQ(b.port.join(group_of(kGroups)), ENOMEM);
-    EXPECT_EQ(b.port.join(*parse_address("ff15::77")), EADDRNOTAVAIL);  // its address is of IPv4
+    EXPECT_EQ(b.port.join(*parse_address("ff15::77")), EADDRNOTAVAIL);  // the port has an IPv4 address
     b.port.leave(group_of(5));
     EXPECT_EQ(b.port.join(group_of(kGroups)), 0);
     for (const uint32_t i : {0u, 4u, 5u, kGroups - 1, kGroups}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What our XDP program does with a frame, by the kernel's BPF_PROG_TEST_RUN.
+// Tests our XDP program on frames, through the kernel's BPF_PROG_TEST_RUN.
 #include "port/kernel_interface/xdp_program.h"
 
 #include <bpf/bpf.h>
@@ -27,7 +27,7 @@ class XdpProgramTest : public testing::Test {
         for (const bool ipv4 : {true, false}) program_->take(address(ipv4));
     }
 
-    // XDP_PASS or XDP_REDIRECT.
+    // Returns XDP_PASS or XDP_REDIRECT.
     uint32_t run(const Frame& frame) {
         LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(),
                     .data_size_in = static_cast<uint32_t>(frame.size()));
@@ -93,7 +93,7 @@ TEST_F(XdpProgramTest, AFrameMayEndAnywhere) {
         for (const bool tagged : {true, false}) {
             const Frame whole = roce(ipv4, tagged ? std::optional<uint16_t>(0) : std::nullopt);
             const size_t headers = kIp + (tagged ? 4 : 0) + (ipv4 ? 20 : 40) + 8;
-            for (size_t bytes = kIp; bytes < headers; ++bytes)  // the kernel's test takes no shorter ones
+            for (size_t bytes = kIp; bytes < headers; ++bytes)  // the kernel's test run accepts no shorter frames
                 EXPECT_EQ(run({whole.begin(), whole.begin() + static_cast<ptrdiff_t>(bytes)}), uint32_t{XDP_PASS})
                     << bytes;
         }

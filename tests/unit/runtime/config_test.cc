@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration: what is read, and how each kind of mistake is refused.
+// Tests the configuration: all keys are read, and each kind of mistake is refused.
 #include "runtime/config.h"
 
 #include <gtest/gtest.h>
@@ -292,7 +292,7 @@ TEST_F(ConfigTest, AUdpPortsAddressIsInItsName) {
     EXPECT_EQ(config->transport.paths.vps, kTrainPaths);
     EXPECT_EQ(Config::built_in({"eth0"}).transport.paths.vps, kTrainPaths);
     EXPECT_GT(Config::built_in({}).transport.paths.vps, kTrainPaths);
-    EXPECT_TRUE(load("[[device]]\nport = \"udp\"\n")) << error_;  // its addresses are those of the routes, if any
+    EXPECT_TRUE(load("[[device]]\nport = \"udp\"\n")) << error_;  // uses the addresses of the routes, if there are any
     EXPECT_EQ(load(kDevice)->transport.paths.vps, transport::kVps);
     for (const char* name : {"udp:", "udp:eth0", "udp:10.0.0.1/24", "udp:224.0.0.1"})
         refused("[[device]]\nport = \"" + std::string(name) + "\"\n", 2, "device[0].port", "\"udp:ADDRESS\"");

@@ -41,7 +41,8 @@ TEST(Doorbells, MayRingAgainWhileTheyAreTaken) {
     EXPECT_EQ(visits, 4);
 }
 
-// As WorkerCore uses it: each QP is in the list at most once, and what was published before it rang is seen.
+// Uses doorbells as WorkerCore does. Each QP is in the list at most once, and the reader sees everything that was
+// published before the ring.
 TEST(Doorbells, LoseNothingOfManyThreads) {
     constexpr uint32_t kThreads = 8, kRings = 20'000;
     struct Rung {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What EAL and the pools are told to be, without starting them.
+// Tests the arguments of EAL and the sizes of the pools, without starting EAL.
 #include "runtime/eal.h"
 
 #include <gtest/gtest.h>
@@ -23,11 +23,11 @@ TEST(EalTest, APoolHasRoomForWhatTheRingsOfItsPortsKeep) {
     EXPECT_GE(pool_mbufs(with(1, {{"net_af_xdp0,iface=a,queue_count=8", 8}})), 8u * 4096 + 4095);
     EXPECT_GE(pool_mbufs(with(1, {{"net_tap0", 4}, {"net_tap1", 4}})), 8u * 2048 + 4095);
     EXPECT_GE(pool_mbufs(with(1, {{"0000:03:00.0", 64}})), 64u * 2048 + 4095);
-    // A worker's own: others have the other queues.
+    // A pool counts the queues of its own worker only. Other workers have the other queues.
     EXPECT_EQ(pool_mbufs(with(8, {{"0000:03:00.0", 8}})), pool_mbufs(with(1, {{"0000:03:00.0", 1}})));
     EXPECT_EQ(pool_mbufs(with(8, {{"0000:03:00.0", 9}})), pool_mbufs(with(1, {{"0000:03:00.0", 2}})));
     EXPECT_EQ(pool_mbufs(with(8, {{"0000:03:00.0", 0}})), pool_mbufs(with(1, {{"0000:03:00.0", 1}})));
-    // A memif keeps none.
+    // A memif keeps no mbufs.
     EXPECT_EQ(pool_mbufs(with(1, {{"net_memif0", 64}, {"net_memif1", 64}})), 4095u);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions, QPs, multicast groups and rings of CQs come and go beside workers that use them: what was taken out of their
-// sight is poisoned and freed at once.
+// Regions, QPs, multicast groups and CQ rings are created and destroyed while workers use them. Everything removed from
+// the workers' view is poisoned and freed immediately after the grace period.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,8 +41,8 @@ struct Locks final : transport::GracePeriod {
     }
 };
 
-// One worker keeps its lock from round to round, as a dedicated lcore; one takes it for each, as drivers of shared
-// progress do; the third does so seldom.
+// One worker keeps its lock across rounds, like a dedicated lcore. The second acquires it for each round, like the
+// drivers of shared progress. The third does the same, but rarely.
 struct GracePeriodTest : testing::Test {
     template <class Round>
     void work(int index, Round round) {
@@ -81,7 +81,7 @@ TEST_F(GracePeriodTest, MemoryIsFreedWhenNoRoundUsesIt) {
     const int pd = 0;
     std::atomic<uint32_t> key{0};
     std::atomic<uint64_t> wrong{0};
-    // What was freed is poisoned before, and TSan sees whoever still reads it.
+    // Freed memory was poisoned first, and TSan reports threads that still read it.
     const auto round = [&](int) {
         for (int i = 0; i < 4; ++i) {
             if (uint8_t* at = table.translate(key.load(std::memory_order_relaxed), 0, kBytes, 0, &pd)) {
@@ -97,7 +97,7 @@ TEST_F(GracePeriodTest, MemoryIsFreedWhenNoRoundUsesIt) {
             auto region = std::unique_ptr<Region>(new Region{0, kBytes, memory.get(), 0, &pd});
             ASSERT_TRUE(table.insert(*region));
             key = region->key;
-            if (i % 3 == 0) {  // registered anew
+            if (i % 3 == 0) {  // registered again
                 auto next = std::unique_ptr<Region>(new Region{0, kBytes, memory.get(), 0, &pd});
                 ASSERT_TRUE(table.replace(*region, *next));
                 std::memset(static_cast<void*>(region.get()), 0xEE, sizeof(Region));
@@ -126,7 +126,7 @@ TEST_F(GracePeriodTest, AWindowIsBoundAndUnboundUnderReaders) {
     transport::Window window(IBV_MW_TYPE_1, &pd);
     ASSERT_TRUE(table.insert(low) && table.insert(high) && table.insert(window));
     std::atomic<uint64_t> wrong{0};
-    // Of one binding or of the other, and of no mixture.
+    // Readers see one binding or the other, and no mixture.
     const auto round = [&](int) {
         const uint32_t rkey = window.rkey();
         const uint8_t* const end = table.translate(rkey, 0, 128, IBV_ACCESS_REMOTE_READ, &pd, &qp);
@@ -190,7 +190,7 @@ TEST_F(GracePeriodTest, AGroupIsJoinedAndLeftUnderReaders) {
             qp->qpn = kMember;
             ASSERT_TRUE(groups.attach(group(i % 4), *qp));
             ASSERT_FALSE(groups.attach(group(i % 4), *qp));
-            if (i % 4 != 0 && i < 40) {  // the first group is made and ends each time, the others have members
+            if (i % 4 != 0 && i < 40) {  // the first group is created and destroyed each time, the others keep members
                 others.push_back(std::move(qp));
                 continue;
             }
@@ -208,7 +208,7 @@ TEST_F(GracePeriodTest, AGroupIsJoinedAndLeftUnderReaders) {
     EXPECT_EQ(wrong, 0u);
 }
 
-// Each worker's completions come once and in its order, whichever ring they were pushed to.
+// Each worker's completions arrive exactly once and in order, in whichever ring they were pushed.
 TEST_F(GracePeriodTest, ACompletionQueueGrowsUnderWorkers) {
     constexpr int kQueues = 20, kTimes = 8;
     std::array<CompletionQueue, kQueues> queues;
@@ -256,7 +256,8 @@ TEST_F(GracePeriodTest, ACompletionQueueGrowsUnderWorkers) {
     EXPECT_EQ(polled, pushed);
 }
 
-// A worker is amid a completion when the ring is replaced: that is moved when it is whole.
+// The ring is replaced while a worker writes a completion. The completion moves to the new ring only when it is
+// complete.
 TEST_F(GracePeriodTest, ACompletionQueueGrowsWhenNoRoundUsesIt) {
     CompletionQueue cq;
     ASSERT_TRUE(cq.init(7));

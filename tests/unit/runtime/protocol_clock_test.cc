@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which time counts for the protocol.
+// Tests which time counts for the protocol.
 #include "runtime/protocol_clock.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ constexpr uint64_t kMillisecond = 1'000'000;
 
 class ProtocolClockTest : public testing::Test {
   protected:
-    // Rounds every 10 us for `ns`. Returns how long that was for the protocol.
+    // Runs a round every 10 us for `ns`. Returns the protocol time that passed.
     uint64_t pass(uint64_t ns, bool stalled = false) {
         const uint64_t before = now_;
         for (const uint64_t end = real_ + ns; real_ < end;) round(10'000, stalled);
@@ -23,14 +23,14 @@ class ProtocolClockTest : public testing::Test {
     uint64_t round(uint64_t after_ns, bool stalled = false) {
         real_ += after_ns;
         const uint64_t now = clock_.begin_round(real_, [&] { return stalled; });
-        EXPECT_GE(now, now_);  // never backwards
+        EXPECT_GE(now, now_);  // never runs backwards
         if (now_ == 0) missed_ = clock_.missed_ns();
         return std::exchange(now_, now);
     }
 
     ProtocolClock clock_;
     uint64_t real_ = kMillisecond, now_ = 0;
-    uint64_t missed_ = 0;  // before the first round
+    uint64_t missed_ = 0;  // missed time before the first round
 };
 
 TEST_F(ProtocolClockTest, RunsWhileRoundsAreMadeAndFramesLeave) {
@@ -56,7 +56,7 @@ TEST_F(ProtocolClockTest, CountsWhatWasSleptUntilAFrameWouldHaveRung) {
     round(310 * kMillisecond);
     EXPECT_EQ(now_ - before, 301 * kMillisecond) << "but not that the core came late";
     EXPECT_EQ(pass(kMillisecond), kMillisecond);
-    // A peer that does not read is given up in its time, too.
+    // Timers for a peer that does not read also expire in time.
     for (int i = 0; i < 30; ++i) {
         clock_.begin_rest(real_, UINT64_MAX);
         clock_.end_rest(100 * kMillisecond);
@@ -65,7 +65,7 @@ TEST_F(ProtocolClockTest, CountsWhatWasSleptUntilAFrameWouldHaveRung) {
     EXPECT_GE(now_ - before, 1100 * kMillisecond);
 }
 
-// The application polls every 10 ms while the background thread sleeps until a frame rings.
+// The application polls every 10 ms while the progress thread sleeps until a frame rings.
 TEST_F(ProtocolClockTest, CountsASleepAlsoInTheRoundsOfOtherThreads) {
     round(0);
     pass(kMillisecond);
@@ -108,20 +108,20 @@ TEST_F(ProtocolClockTest, RunsAgainWhenThePeerIsGone) {
     round(0);
     EXPECT_LE(pass(kGone - kMillisecond, true), 2 * kLook);
     EXPECT_GE(pass(600 * kMillisecond, true), 600 * kMillisecond - 2 * kMillisecond);
-    // And anew after the next sign of life.
+    // The clock stalls again after the next sign of life.
     pass(kMillisecond);
     EXPECT_LE(pass(500 * kMillisecond, true), 2 * kLook);
 }
 
 TEST_F(ProtocolClockTest, BeingAwayIsNoPartOfAStall) {
     round(0);
-    for (int i = 0; i < 100; ++i) round(100 * kMillisecond, true);  // ten seconds, in which we looked 100 times
+    for (int i = 0; i < 100; ++i) round(100 * kMillisecond, true);  // ten seconds with 100 rounds
     const uint64_t before = now_;
     round(100 * kMillisecond, true);
     EXPECT_EQ(now_, before);
 }
 
-// A thread that gets its core for a moment only must still see its timers expire.
+// A thread that gets its core only for moments must still see its timers expire.
 TEST_F(ProtocolClockTest, GoesOnWithRoundsThatAreFarApart) {
     round(0);
     const uint64_t before = now_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds of a worker whose port has a full burst of frames each time, and the sink that its frames leave through.
+// Tests rounds of a worker whose port always delivers a full burst of frames, and the packet sink that frames leave
+// through.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,14 +30,14 @@ class NobodyListens : public Listener {
 
 NobodyListens listener;
 
-// Started once in the process, and never destroyed.
+// Returns the runtime. The first call starts it, and it is never destroyed.
 Runtime* started() {
     static Runtime* runtime;
     if (runtime != nullptr) return runtime;
     Config config;
     config.file = "worker_test";
     DeviceConfig device;
-    device.port = "net_null0";  // its frames are no RoCE
+    device.port = "net_null0";  // its frames are not RoCE
     device.addresses = {"10.9.0.1/24"};
     device.impair.device.duplicate = 1;
     config.devices.push_back(device);
@@ -46,7 +47,8 @@ Runtime* started() {
     return runtime;
 }
 
-// Whoever asks for it: behind an mbuf lies another. D1: a datagram of 70 000 bytes was built over 30 of them.
+// Applies to every caller, because another mbuf lies behind each mbuf. D1: a datagram of 70 000 bytes was written over
+// 30 of them.
 TEST(WorkerTest, AFrameThatDoesNotFitItsBufferIsNotBuilt) {
     ASSERT_NE(started(), nullptr);
     constexpr uint32_t kRoom = 2048;
@@ -106,7 +108,7 @@ class UpPort final : public Port {
     bool is_up() override { return true; }
 };
 
-// Remembers the most frames that it was handed, and takes none or all.
+// Records the largest number of frames that it was offered, and accepts all or no frames.
 class Gate final : public TxQueue {
   public:
     Gate(bool& open, uint16_t& most) : open_(open), most_(most) {}
@@ -122,7 +124,7 @@ class Gate final : public TxQueue {
     uint16_t& most_;
 };
 
-// Behind the places of an outlet lies the rest of it, and then the heap.
+// A TX target has a fixed number of places. The rest of the TX target, and then the heap, lie behind them.
 TEST(WorkerTest, WhatAPortDoesNotTakeFillsNoMoreThanItsPlaces) {
     ASSERT_NE(started(), nullptr);
     rte_mempool* pool = rte_pktmbuf_pool_create("full", 255, 0, 0, RTE_PKTMBUF_HEADROOM + 2048, SOCKET_ID_ANY);
@@ -136,7 +138,7 @@ TEST(WorkerTest, WhatAPortDoesNotTakeFillsNoMoreThanItsPlaces) {
         PacketSink sink(pool, listener, counters, groups);
         sink.add_port(shut, std::make_unique<Gate>(open, most));
         sink.add_port(other, std::make_unique<Gate>(other_open, most_other));
-        // Answers to whoever asks by ARP.
+        // ARP replies to any host that asks.
         constexpr uint32_t kAnswers = 3 * TxQueue::kMaxBurst;
         for (uint32_t i = 0; i < kAnswers; ++i) {
             rte_mbuf* const mbuf = sink.take();
@@ -155,7 +157,7 @@ TEST(WorkerTest, WhatAPortDoesNotTakeFillsNoMoreThanItsPlaces) {
     rte_mempool_free(pool);
 }
 
-// Frames that are copied into a ring, as a question by ARP, stand between those that are built there.
+// Frames that are copied into a ring, such as ARP requests, lie between frames that are built in the ring.
 TEST(WorkerTest, APeerSeesABurstAlsoWhenItsLastFrameWasCopied) {
     ASSERT_NE(started(), nullptr);
     rte_mempool* pool = rte_pktmbuf_pool_create("ring", 255, 0, 0, RTE_PKTMBUF_HEADROOM + 2048, SOCKET_ID_ANY);
@@ -214,7 +216,8 @@ TEST(WorkerTest, APeerSeesABurstAlsoWhenItsLastFrameWasCopied) {
     rte_mempool_free(pool);
 }
 
-// Twins beside what the port gave, or what has waited: more than a port gives at once.
+// Duplicates, and frames that were delayed, come in addition to the frames of the port. Together they exceed one burst
+// of the port.
 TEST(WorkerTest, TakesAllThatAnImpairmentGives) {
     Runtime* const runtime = started();
     ASSERT_NE(runtime, nullptr);
@@ -227,7 +230,7 @@ TEST(WorkerTest, TakesAllThatAnImpairmentGives) {
         uint32_t most = 0;
         for (uint32_t i = 1; taken < before + 10'000 && runtime->now_ns() < until_ns; ++i) {
             most = std::max(most, worker.core(hold).round());
-            if (i % 16 == 0) usleep(200);  // what the rounds before left waiting is due at once
+            if (i % 16 == 0) usleep(200);  // frames left by earlier rounds are now due together
         }
         EXPECT_GE(taken, before + 10'000) << changes;
         EXPECT_GT(most, WorkerCore::kRxBurst) << changes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares percentiles with those of the sorted values.
+// Compares percentiles with the percentiles of the sorted values.
 #include "histogram.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Soft-RoCE sent: every packet of the golden captures parses, its ICRC is right, and building it again from the
-// parsed fields gives the same bytes.
+// Tests captures of Soft-RoCE. Every packet of the golden captures parses, its ICRC is right, and building it again
+// from the parsed fields gives the same bytes.
 #include <gtest/gtest.h>
 
 #include "support/pcap.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every CRC kernel that this machine can run against the definition of the CRC, bit by bit.
+// Compares every CRC kernel that this machine can run with the definition of the CRC, bit by bit.
 #include "wire/crc32.h"
 
 #include <gtest/gtest.h>
@@ -22,17 +22,17 @@ struct Named {
 class Kernels : public testing::TestWithParam<Named> {
   protected:
     void SetUp() override {
-        // A kernel's instructions end the process on a CPU that lacks them, and rove, too, chooses one that the CPU has
-        // at start. The portable kernel always runs; in CI only those with AVX-512 may not.
+        // On a CPU that lacks its instructions, a kernel ends the process. rove itself selects a kernel at start that
+        // the CPU supports. The portable kernel always runs. In CI, only the kernels with AVX-512 may be skipped.
         if (!supported(kernel_)) GTEST_SKIP() << "this machine lacks the instructions";
     }
-    // `bytes` random bytes, nothing readable after them that a sanitizer would not see.
+    // Returns `bytes` random bytes. A sanitizer detects any read behind them.
     std::vector<uint8_t> random(size_t bytes) {
         std::vector<uint8_t> made(bytes);
         std::ranges::generate(made, [this] { return static_cast<uint8_t>(random_()); });
         return made;
     }
-    // The copy at an offset between guards, its CRC and the plain CRC.
+    // Checks the copy at an offset between guards, its CRC, and the CRC without a copy.
     void check(const std::vector<uint8_t>& data, size_t misalign, uint32_t crc) {
         constexpr uint8_t kGuard = 0xA5;
         const uint32_t expected = reference::crc32(crc, data);
@@ -134,7 +134,8 @@ TEST_P(Kernels, IcrcIgnoresVariantFields) {
     v4[14] = 0x45, v6[14] = 0x60;
     const uint32_t before4 = kernel_.icrc(&v4[14], 84), before6 = kernel_.icrc(&v6[14], 84);
     for (const size_t at : {1, 8, 10, 11, 26, 27, 32}) v4[14 + at] ^= 0xFF;  // TOS, TTL, checksums, FECN and BECN
-    for (const size_t at : {1, 2, 3, 7, 46, 47, 52}) v6[14 + at] ^= 0xFF;    // class, label, hops, ...
+    // Traffic class, flow label, hop limit, and the rest as above.
+    for (const size_t at : {1, 2, 3, 7, 46, 47, 52}) v6[14 + at] ^= 0xFF;
     v6[14] ^= 0x0F;
     EXPECT_EQ(kernel_.icrc(&v4[14], 84), before4);
     EXPECT_EQ(kernel_.icrc(&v6[14], 84), before6);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets without the headers that a kernel writes, and the identification that a socket does not see.
+// Tests packets without the headers that a kernel writes, and the identification that a socket does not show.
 #include "wire/datagram.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kEthernet = 14, kId = 4, kL3Checksum = 10;
 
-// A frame of ours with so much payload, and its packet's bytes up to the ICRC.
+// A frame as rove builds it, and its packet up to the ICRC.
 struct Made {
     samples::Frame frame;
     uint8_t* l3;
@@ -37,7 +37,7 @@ Made made(uint32_t payload_bytes, bool v6 = false) {
     return made;
 }
 
-// The same packet as a host that numbers its packets would have sent it.
+// Returns the same packet as a host that numbers its packets would send it.
 Made numbered(uint32_t payload_bytes, uint16_t identification) {
     Made packet = made(payload_bytes);
     store_be16(packet.l3 + kId, identification);
@@ -70,9 +70,9 @@ TEST(Datagram, EveryIdentificationIsFound) {
     }
 }
 
-// Any two of the wrong sums differ, so 2^16 of 2^32 are what some identification makes.
+// The ICRCs of two identifications always differ, so 2^16 of the 2^32 possible values match some identification.
 TEST(Datagram, ADamagedPacketFindsAnIdentificationByAChanceOf2ToThe16) {
-    constexpr uint32_t kPackets = 2'000'000;  // 30.5 are expected; 10 to 60 by a chance of all but 10^-5
+    constexpr uint32_t kPackets = 2'000'000;  // 30.5 are expected; 10 to 60 with a probability of 1 - 10^-5
     const Identification identification(made(64).bytes);
     test::Random random(1);
     uint32_t found = 0;
@@ -83,7 +83,7 @@ TEST(Datagram, ADamagedPacketFindsAnIdentificationByAChanceOf2ToThe16) {
 }
 
 TEST(Datagram, DamageIsFound) {
-    constexpr uint32_t kTries = 200'000;  // 3 are expected to find an identification
+    constexpr uint32_t kTries = 200'000;  // 3 of them are expected to match an identification
     Identifications identifications;
     Made packet = numbered(256, 4711);
     const samples::Frame intact = packet.frame;
@@ -155,7 +155,7 @@ TEST(Datagram, LengthsAreWrittenAnew) {
         }
 }
 
-// As a NIC does, or the kernel in its place.
+// Completes the checksum as a NIC does, or the kernel in its place.
 TEST(Datagram, AUdpChecksumIsCompletedFromTheSumOfThePseudoHeader) {
     for (const bool v6 : {false, true})
         for (const uint32_t bytes : {0, 28, 1024, 4096}) {

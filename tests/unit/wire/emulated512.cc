@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of crc32_avx512.cc and crc32_gfni.cc for machines without AVX-512. Compiled with -msse4.2 -mpclmul.
+// The kernels of crc32_avx512.cc and crc32_gfni.cc for machines without AVX-512. They are compiled with -msse4.2
+// -mpclmul.
 #include <bit>
 
 #include "reference.h"
@@ -49,7 +50,7 @@ struct Emulated512 {
 
 struct EmulatedMapped512 : Emulated512 {
     ROVE_INLINE uint64_t repeat(uint64_t value) { return value; }
-    // Bit i of a byte becomes the sum of the bits that byte 7 - i of the map has.
+    // Sets bit i of each byte to the parity of its bits that are set in byte 7 - i of the map.
     static Type map_bytes(Type x, uint64_t map) {
         uint8_t bytes[kBytes];
         store(bytes, x);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What build_frame writes, parse_frame reads: all opcodes, payload sizes, VLAN tags, IP versions and gather lists.
+// Tests that parse_frame reads what build_frame writes, for all opcodes, payload sizes, VLAN tags, IP versions and
+// gather lists.
 #include "wire/frame.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,7 @@ void expect_equal(const MpAckEntry& a, const MpAckEntry& b) {
     EXPECT_EQ(a.trimmed, b.trimmed);
 }
 
-// The extended headers that the opcode has are as in `a`.
+// Expects the extended headers of the opcode to be the same in `a` and `b`.
 void expect_equal(const Headers& a, const Headers& b, uint16_t extensions) {
     expect_equal(a.bth, b.bth);
     if (extensions & kHasDeth) {
@@ -130,7 +131,7 @@ TEST_P(RoundTrip, EveryOpcodeAndSize) {
             ParsedFrame parsed;
             ASSERT_EQ(parse_frame(frame, parsed), ParseError::kNone);
             Flow flow = flow_;
-            // Multi-path packets say themselves which path they take.
+            // Multi-path packets contain the number of their path.
             if (info.extensions & (kHasMpeth | kHasMpaeth)) flow.udp_src = headers.vp;
             expect_equal(parsed.flow, flow);
             expect_equal(parsed.headers, headers, info.extensions);
@@ -141,7 +142,7 @@ TEST_P(RoundTrip, EveryOpcodeAndSize) {
     }
 }
 
-// The frames of a series are those that are built one by one.
+// The frames of a series are the same as frames that are built one by one.
 TEST_P(RoundTrip, Series) {
     const FlowTemplate flow = make_template(flow_);
     for (int opcode = 0; opcode < 256; ++opcode) {
@@ -219,7 +220,8 @@ INSTANTIATE_TEST_SUITE_P(Flows, RoundTrip, testing::Combine(testing::Bool(), tes
     return std::string(std::get<0>(info.param) ? "ipv6" : "ipv4") + (std::get<1>(info.param) ? "_vlan" : "");
 });
 
-// Sums are taken by fours where frames are of one length and IP version: each is judged by itself all the same.
+// ICRCs are computed in groups of four where frames have the same length and IP version. Each frame still gets its own
+// verdict.
 TEST(Bursts, AreSealedAndVerifiedAsOneByOne) {
     struct Kind {
         bool v6;
@@ -276,7 +278,8 @@ TEST(Opcodes, Known) {
     EXPECT_EQ(opcode_info(kOpcodeHello).header_bytes, 12 + 12);
 }
 
-// The bytes as docs/protocol/multipath.md draws them: a round trip alone would not see two fields swapped at both ends.
+// The bytes as docs/protocol/multipath.md draws them. A round trip alone would not detect two fields that are swapped
+// at both ends.
 TEST(MultiPath, HeadersOnTheWire) {
     const Flow flow = samples::flow(false, false);
     constexpr size_t kBth = 14 + 20 + 8, kBehindBth = kBth + 12;
@@ -310,7 +313,7 @@ TEST(MultiPath, HeadersOnTheWire) {
     EXPECT_EQ(load_be16(frame.data() + kBth - 8), h.vp);
 }
 
-// Annex A14: the opcodes begin with 0xA0, and XRCETH stands behind BTH, before all other extended headers.
+// Annex A14: the opcodes start at 0xA0, and XRCETH follows BTH, before all other extended headers.
 TEST(Xrc, HeadersOnTheWire) {
     constexpr size_t kBth = 14 + 20 + 8, kBehindBth = kBth + 12;
     Headers h = samples::headers(opcode(Service::kXrc, Op::kReadRequest));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that parse_frame must refuse, each for its reason, and frames cut and changed at random. Inputs are exact-size
-// heap copies, so that AddressSanitizer sees a read beyond one.
+// Tests frames that parse_frame must refuse, each with its own error, and frames that are truncated and changed at
+// random. Inputs are heap copies of the exact size, so that AddressSanitizer detects a read beyond them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ void fix_ipv4_checksum(Frame& frame) {
     store_be16(l3 + 10, static_cast<uint16_t>(~((sum & 0xFFFF) + (sum >> 16))));
 }
 
-// A good packet of 8 bytes with `change` made to it; checksum and ICRC right again.
+// Parses a valid packet of `payload` bytes after `change`. Checksum and ICRC are made right again.
 ParseError changed(bool v6, const std::function<void(Frame&)>& change, Op op = Op::kSendOnly, size_t payload = 8) {
     auto frame = samples::frame(samples::flow(v6, false), samples::headers(opcode(Service::kRc, op)),
                                 samples::random_bytes(payload));
@@ -79,7 +79,7 @@ TEST(Refuses, IpHeader) {
                       }),
               ParseError::kIpHeader);
     EXPECT_EQ(changed(false, [](Frame& f) { store_be16(&f[kIp + 6], 0x2000); }), ParseError::kIpHeader);  // fragment
-    // Options: 4 bytes of them between IP and UDP.
+    // An IP header with 4 bytes of options.
     EXPECT_EQ(changed(false,
                       [](Frame& f) {
                           f.insert(f.begin() + kUdp4, {1, 1, 1, 0});
@@ -141,8 +141,8 @@ TEST(Accepts, RightUdpChecksum) {
             EXPECT_EQ(changed(
                           v6,
                           [v6](Frame& f) {
-                              // The checksum covers the ICRC, which takes the checksum as ones: so it can be sealed
-                              // before.
+                              // The checksum covers the ICRC. The ICRC treats the checksum as ones, so it can be
+                              // computed first.
                               samples::seal(f, 14);
                               const size_t udp = v6 ? kUdp6 : kUdp4, address = v6 ? kIp + 8 : kIp + 12;
                               uint64_t sum = 17 + f.size() - udp;
@@ -186,7 +186,7 @@ Frame rebuilt(const ParsedFrame& parsed) {
     return frame;
 }
 
-// With what is known of the frame before, right or changed, each is read as it is without.
+// A header prediction from the frame before, right or wrong, does not change how a frame is parsed.
 TEST_P(Mutations, KnownFlowChangesNothing) {
     const auto frames = test::read_pcap(std::string(ROVE_TEST_DATA) + "/" + GetParam() + ".pcap");
     std::mt19937 random(11);
@@ -194,7 +194,8 @@ TEST_P(Mutations, KnownFlowChangesNothing) {
     HeaderPrediction flow;
     size_t again_count = 0;
     for (int round = 0; round < 400; ++round) {
-        for (size_t next = 0; next < frames.size(); next += random() % 4 == 0) {  // most again: the same but for a bit
+        // A frame is mostly followed by itself, with other bits changed.
+        for (size_t next = 0; next < frames.size(); next += random() % 4 == 0) {
             Frame frame = frames[next];
             for (unsigned change = random() % 3; change; --change)
                 frame[random() % std::min<size_t>(frame.size(), 66)] ^= static_cast<uint8_t>(1u << random() % 8);
@@ -219,7 +220,7 @@ TEST_P(Mutations, KnownFlowChangesNothing) {
         }
     }
     const bool usual = frames.front()[12] == 0x08;
-    EXPECT_EQ(again_count > 0, usual);  // IPv4; the captures' UDP checksums are 0
+    EXPECT_EQ(again_count > 0, usual);  // only IPv4; the UDP checksums of the captures are 0
 }
 
 TEST_P(Mutations, EveryTruncationIsRefused) {

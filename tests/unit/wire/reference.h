@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CRC and the ICRC by their definitions, slow and obvious, to test the fast ones against.
+// The CRC and the ICRC by their definitions: slow, simple references for the fast kernels.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline uint32_t crc32(uint32_t crc, std::span<const uint8_t> data) {
     return ~crc;
 }
 
-// Annex A17.3.3: `packet` from the IP header up to the ICRC.
+// The ICRC of annex A17.3.3. `packet` starts at the IP header and ends before the ICRC.
 inline uint32_t icrc(std::span<const uint8_t> packet) {
     const bool v4 = packet[0] >> 4 == 4;
     const size_t udp = v4 ? 20 : 40;
@@ -31,14 +31,14 @@ inline uint32_t icrc(std::span<const uint8_t> packet) {
         ip[1] = ip[8] = ip[10] = ip[11] = 0xFF;  // TOS, TTL, header checksum
     } else {
         ip[0] |= 0x0F;                         // traffic class, flow label
-        ip[1] = ip[2] = ip[3] = ip[7] = 0xFF;  // ... and hop limit
+        ip[1] = ip[2] = ip[3] = ip[7] = 0xFF;  // flow label and hop limit
     }
     ip[udp + 6] = ip[udp + 7] = 0xFF;  // UDP checksum
-    ip[udp + 8 + 4] = 0xFF;            // BTH: FECN, BECN and the reserved bits beside them
+    ip[udp + 8 + 4] = 0xFF;            // BTH: FECN, BECN and the reserved bits next to them
     return crc32(0, masked);
 }
 
-// The 512-bit kernel with each vector in four registers of 128 bits: all of it but its instructions.
+// The 512-bit kernels with each vector in four registers of 128 bits, to test everything except the instructions.
 extern const Crc32Kernel kCrc32Emulated512, kCrc32EmulatedGfni;
 
 }  // namespace rove::wire::reference

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flows, headers and frames to test with.
+// Flows, headers and frames for tests.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline Frame random_bytes(size_t count, uint32_t seed = 1) {
 
 inline Flow flow(bool v6, bool vlan) {
     Flow made{.dst_mac = {2, 0, 0, 0, 7, 2}, .src_mac = {2, 0, 0, 0, 7, 1}};
-    if (v6) {  // no byte 0 or twice: one lost on the way shows
+    if (v6) {  // no byte is 0 or appears twice, so a lost byte is noticed
         for (uint8_t i = 0; i < 16; ++i) made.src[i] = 0xD0 + i, made.dst[i] = 0xE0 + i;
     } else {
         made.src = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 7, 0, 1};
@@ -38,7 +38,7 @@ inline Flow flow(bool v6, bool vlan) {
     return made;
 }
 
-// Every field distinct, so that a swap shows.
+// Returns headers in which every field differs, so that swapped fields are noticed.
 inline Headers headers(uint8_t opcode) {
     Headers made;
     made.bth = {.opcode = opcode,
@@ -82,7 +82,7 @@ inline Frame frame(const Flow& flow, const Headers& headers, const Frame& payloa
     return out;
 }
 
-// Makes the ICRC right again after a change, if the frame still has room for headers.
+// Makes the ICRC right again after a change, if the frame is still long enough for headers.
 inline void seal(Frame& frame, size_t l3) {
     const size_t headers = frame[l3] >> 4 == 4 ? 40 : 60;
     if (frame.size() < l3 + headers + kIcrcBytes) return;
