@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How switches spread packets: equally, by their queues, or by the pauses of a flow.
+// Tests how switches spread packets: equally, by queue length, or by the pauses of a flow.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kBytes = 1000, kPaths = 4;
 
-// One sender, one receiver, and four paths between two switches, of which the first one chooses.
+// One sender, one receiver, and four paths between two switches. The first switch chooses the path.
 struct Fan {
     explicit Fan(Balancer balancer, uint64_t slow_bits_per_s = 0, uint64_t seed = 1) : network(seed) {
         left = &network.add_switch({.balancer = balancer, .flowlet_gap = 50 * kMicrosecond});
@@ -28,7 +28,7 @@ struct Fan {
         }
         network.route();
     }
-    // `packets` of one flow, one each microsecond, until the last has come to the switch.
+    // Sends `packets` packets of one flow, one per microsecond, and runs until the last has reached the switch.
     void send(uint32_t packets, uint64_t flow = 1) {
         const Time start = network.now();
         for (uint32_t i = 0; i < packets; ++i)
@@ -59,7 +59,7 @@ double chi_square(std::span<const uint64_t> counts) {
     }
     return chi;
 }
-constexpr double kChi3 = 16.3;  // three degrees of freedom: exceeded by chance once in a thousand
+constexpr double kChi3 = 16.3;  // three degrees of freedom: chance exceeds it once in a thousand cases
 
 TEST(Balancers, two_of_draws_all_pairs_alike) {
     Random random(1, 2);
@@ -101,7 +101,8 @@ TEST(Balancers, random_is_uniform_and_not_in_turn) {
 }
 
 TEST(Balancers, power_of_two_takes_the_shorter_queue) {
-    // Three paths stand still with packets before them. A draw has the fourth in it with 3 pairs of 6.
+    // Three paths are almost stopped, with packets in their queues. Of the 6 pairs that may be drawn, 3 contain the
+    // fourth path.
     Fan fan(Balancer::kPowerOfTwo, kGbps / 1000);
     fan.send(50);
     const auto before = fan.enqueued();
@@ -126,7 +127,7 @@ TEST(Balancers, drill_remembers_the_best) {
 }
 
 TEST(Balancers, drill_remembers_the_best_by_destination) {
-    // As ConWeave's simulator does: where no queue is shorter, each of many destinations keeps the way that it has.
+    // This works as in ConWeave's simulator: where no queue is shorter, each of many destinations keeps its path.
     Network network(11);
     Switch& left = network.add_switch({.balancer = Balancer::kDrillByDestination});
     Switch& right = network.add_switch({.balancer = Balancer::kDrillByDestination});
@@ -161,7 +162,7 @@ TEST(Balancers, drill_remembers_the_best_by_destination) {
     EXPECT_EQ(used.size(), kPaths);
 }
 
-// Four senders at the rate of the four paths: the longest queue that each balancer leaves.
+// Returns the longest queue that a balancer leaves, with four senders at the rate of the four paths.
 uint64_t longest_queue(Balancer balancer) {
     Network network(5);
     Switch& left = network.add_switch({.balancer = balancer});
@@ -187,7 +188,7 @@ uint64_t longest_queue(Balancer balancer) {
 }
 
 TEST(Balancers, what_looks_at_queues_keeps_them_short) {
-    // At full load a random choice makes each queue a random walk; choices by queue lengths keep all four alike.
+    // At full load, a random choice makes each queue a random walk. Choices by queue length keep all four queues equal.
     const uint64_t at_random = longest_queue(Balancer::kRandom);
     EXPECT_GT(at_random, 40u);
     EXPECT_LE(longest_queue(Balancer::kSpray), 4u);
@@ -204,7 +205,7 @@ TEST(Balancers, letflow_moves_a_flow_only_after_a_gap) {
     auto before = fan.enqueued();
     for (uint32_t i = 0; i < kFlowletsSent; ++i) {
         fan.send(kPackets);
-        fan.network.run_for(60 * kMicrosecond);  // longer than the gap
+        fan.network.run_for(60 * kMicrosecond);  // longer than the flowlet gap
         const auto after = fan.enqueued();
         uint32_t used = 0;
         for (uint32_t path = 0; path < kPaths; ++path) {
@@ -220,7 +221,7 @@ TEST(Balancers, letflow_moves_a_flow_only_after_a_gap) {
     uint32_t moved = 0;
     for (size_t i = 1; i < ways.size(); ++i) moved += ways[i] != ways[i - 1];
     EXPECT_NEAR(moved, 0.75 * kFlowletsSent, 4 * 8.7) << "binomial, four deviations";
-    // Just within the gap it stays.
+    // With pauses just below the gap, the flow stays on its path.
     for (uint32_t i = 0; i < 50; ++i) {
         fan.send(1);
         fan.network.run_for(45 * kMicrosecond);
@@ -264,7 +265,7 @@ TEST(Balancers, the_same_seed_is_the_same_run) {
     EXPECT_NE(trace(Balancer::kRandom, 1), trace(Balancer::kRandom, 2));
 }
 
-// Balls in bins: five flows take 4 (1 - (3/4)^5) = 3.05 of four ways.
+// Balls in bins: five flows use 4 (1 - (3/4)^5) = 3.05 of four paths.
 TEST(Balancers, ecmp_collisions_are_balls_in_bins) {
     Fan fan(Balancer::kEcmp);
     Random random(9, 9);
@@ -275,7 +276,7 @@ TEST(Balancers, ecmp_collisions_are_balls_in_bins) {
         for (int flow = 0; flow < 5; ++flow) ways.insert(fan.left->next_hop(random.next(), fan.b.index()));
         used += static_cast<double>(ways.size());
     }
-    EXPECT_NEAR(used / kDraws, 3.0508, 4 * 0.64 / std::sqrt(kDraws));  // four deviations of the mean
+    EXPECT_NEAR(used / kDraws, 3.0508, 4 * 0.64 / std::sqrt(kDraws));  // four standard deviations of the mean
 }
 
 }  // namespace

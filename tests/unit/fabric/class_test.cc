@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two traffic classes, PFC whose threshold follows the buffer, trimming, deflection, and shortest first.
+// Tests two traffic classes, PFC with a threshold that follows the buffer, trimming, deflection, and shortest-first
+// queues.
 #include <algorithm>
 
 #include "fabric/audit.h"
@@ -111,7 +112,7 @@ TEST(TwoClasses, hosts_put_acknowledgements_into_the_upper_one) {
     }
 }
 
-// PFC holds back the data of a host that sends and receives.
+// PFC stops the data of a host that both sends and receives.
 TEST(TwoClasses, a_paused_host_acknowledges_what_it_receives) {
     for (const bool control_class : {false, true}) {
         Network network;
@@ -153,7 +154,7 @@ struct Incast {
             for (Probe* probe : from) probe->send(*receiver, kFrameBytes, i);
         }
     }
-    // All of `packets` came, one behind the other, and it took pauses.
+    // Expects that all `packets` arrived back to back, and that pauses were needed.
     void expect_all(uint32_t packets) {
         EXPECT_EQ(out->stats().dropped_packets, 0u);
         EXPECT_EQ(receiver->arrivals.size(), packets);
@@ -179,8 +180,9 @@ TEST(DynamicPfcTest, an_incast_loses_nothing_and_keeps_the_bottleneck_busy) {
 }
 
 TEST(DynamicPfcTest, the_threshold_is_where_the_equation_says) {
-    // n ports that get alpha times what n of them leave free: x = alpha S / (1 + n alpha), beside the two frames that
-    // each has for itself. Nothing leaves; what comes after the pause goes to the headroom.
+    // There are n ports, and each gets alpha times the memory that the n ports leave free: x = alpha S / (1 + n alpha),
+    // in addition to two frames of its own. No packet leaves the switch, and packets that arrive after the pause use
+    // the headroom.
     constexpr double kAlpha = 1.0 / 16;
     constexpr uint64_t kBuffer = 4'000'000, kOwn = 2 * kFrameBytes;
     for (const uint32_t senders : {1u, 2u, 8u}) {
@@ -189,7 +191,7 @@ TEST(DynamicPfcTest, the_threshold_is_where_the_equation_says) {
         Incast incast(config, senders, kRate / 1'000'000);
         incast.send(600);
         incast.network.run_until(kMillisecond);
-        // The headroom: the cable's round trip, the pause, three frames.
+        // The headroom covers the round trip of the cable, the pause frame, and three frames.
         const uint64_t headroom = (2 * kMicrosecond + wire_time(kMinFrameBytes, kRate)) / 800 + 3 * kFrameBytes;
         const uint64_t out_headroom =
             (2 * kMicrosecond + wire_time(kMinFrameBytes, kRate / 1'000'000)) / 800'000'000 + 3 * kFrameBytes;
@@ -203,7 +205,7 @@ TEST(DynamicPfcTest, the_threshold_is_where_the_equation_says) {
     }
 }
 
-// A receiver that has stopped its switch for ever, as a link does that waits for itself in a circle.
+// The receiver has stopped its switch forever, like a link in a cyclic wait.
 TEST(DynamicPfcTest, a_pause_that_has_a_time_is_no_stop_for_ever) {
     for (const Time pause_time : {Link::kForever, 5 * kMicrosecond}) {
         const DynamicPfc pfc{.frame_bytes = kFrameBytes, .pause_time = pause_time};
@@ -216,7 +218,7 @@ TEST(DynamicPfcTest, a_pause_that_has_a_time_is_no_stop_for_ever) {
             EXPECT_LT(incast.middle->used_bytes(), 100'000u);
             for (const Link* link : incast.in) EXPECT_GT(link->present_pause(), kMillisecond / 2);
         } else {
-            // Each 5 us the senders go on until the pauses are there again, so in the end there is no room left.
+            // Every 5 us the senders continue until the next pauses arrive, so the buffer finally fills up.
             EXPECT_GT(incast.out->stats().dropped_packets, 100u);
             EXPECT_GT(incast.middle->used_bytes(), 380'000u);
             for (const Link* link : incast.in) EXPECT_GT(link->stats().pauses, 20u);
@@ -241,7 +243,7 @@ TEST(DynamicPfcTest, refuses_what_does_not_fit) {
     EXPECT_THROW(network.connect(small, probe, {}), std::invalid_argument);
 }
 
-// The packet that goes beyond the threshold is the first in the headroom.
+// The first packet beyond the threshold is also the first in the headroom.
 TEST(DynamicPfcTest, the_headroom_holds_what_comes_when_the_pause_has_to_wait) {
     for (uint32_t phase = 0; phase < 20; ++phase) {
         Incast incast({.buffer_bytes = 100'000, .dynamic_pfc = DynamicPfc{.frame_bytes = kFrameBytes}}, 2,
@@ -257,8 +259,9 @@ TEST(DynamicPfcTest, the_headroom_holds_what_comes_when_the_pause_has_to_wait) {
     }
 }
 
-// The headroom that static PFC needs is what comes after x_off: twice the delay at full rate, the frame that is being
-// sent when the pause comes, and the time until the pause can be sent, which is a frame in the other direction.
+// The headroom of static PFC holds the bytes that arrive after x_off: twice the delay at full rate, the frame in
+// transmission when the pause arrives, and the bytes that arrive until the pause can be sent. The pause may have to
+// wait for a frame in its direction.
 TEST(PfcHeadroom, the_bound_is_held_and_is_tight) {
     constexpr uint64_t kXoff = 50'000;
     uint64_t most = 0;
@@ -279,9 +282,10 @@ TEST(PfcHeadroom, the_bound_is_held_and_is_tight) {
         network.run_until(150 * kMicrosecond);
         most = std::max(most, middle.used_bytes());
     }
-    // 2 us and 84 bytes at 1.25 bytes a ns, and two frames with their gaps, of which 1000 of 1020 bytes are stored.
+    // 2 us and 84 bytes at 1.25 bytes per ns, plus two frames with their gaps. The switch stores 1000 of each 1020
+    // bytes.
     const double bound = (2500 + 84 + 2 * 1020) / 1.02;
-    // The packet that goes beyond x_off, and one of the other's on its way through.
+    // The tolerance is the packet that crosses x_off, and one packet of the other sender in transit.
     EXPECT_LE(static_cast<double>(most), kXoff + bound + 2 * kFrameBytes);
     EXPECT_GE(static_cast<double>(most), kXoff + bound - kFrameBytes);
 }
@@ -329,11 +333,11 @@ TEST(Trimming, a_host_tells_headers_from_packets) {
     check_conservation(network);
 }
 
-// In which order packets of two flows leave a queue.
+// Returns the order in which packets of several flows leave a queue.
 std::vector<uint64_t> order_of_shortest(ShortestFirst how) {
     Incast incast({.srpt = how}, 1, kRate / 10);
     Probe& sender = *incast.from[0];
-    sender.send(*incast.receiver, kFrameBytes, 9);  // begins at once
+    sender.send(*incast.receiver, kFrameBytes, 9);  // starts immediately
     sender.send_remaining(*incast.receiver, kFrameBytes, 1, 3000);
     sender.send_remaining(*incast.receiver, kFrameBytes, 2, 2000);
     sender.send_remaining(*incast.receiver, kFrameBytes, 1, 2000);
@@ -358,9 +362,9 @@ TEST(ShortestFirst, what_has_the_most_left_makes_room) {
     for (const ShortestFirst how : {ShortestFirst::kOfFlow, ShortestFirst::kPacket}) {
         Incast incast({.queue_bytes = 3 * kFrameBytes, .srpt = how}, 1, kRate / 10);
         Probe& sender = *incast.from[0];
-        sender.send(*incast.receiver, kFrameBytes, 9);  // begins at once
+        sender.send(*incast.receiver, kFrameBytes, 9);  // starts immediately
         for (const uint32_t id : {5, 4, 3}) sender.send_remaining(*incast.receiver, kFrameBytes, id, 1000 * id);
-        sender.send_remaining(*incast.receiver, kFrameBytes, 6, 6000);  // has more left than all
+        sender.send_remaining(*incast.receiver, kFrameBytes, 6, 6000);  // has the most remaining bytes
         sender.send_remaining(*incast.receiver, kFrameBytes, 1, 1000);
         incast.network.run_until(kMillisecond);
         std::vector<uint64_t> order;
@@ -373,8 +377,8 @@ TEST(ShortestFirst, what_has_the_most_left_makes_room) {
 }
 
 TEST(Deflection, a_full_switch_sends_packets_around) {
-    // Two leaves and two spines. Eight hosts of the left send to one of the right: its leaf is full, and sends packets
-    // back up.
+    // Two leaves and two spines. Eight hosts of the left leaf send to one host of the right leaf, which is full and
+    // sends packets back up.
     for (const uint8_t most : {0, 20}) {
         Network network;
         const SwitchConfig config{.queue_bytes = 20 * kFrameBytes, .max_deflections = most};

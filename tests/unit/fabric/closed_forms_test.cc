@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues against theory: waiting times of M/M/1 and M/D/1, Little's law, and traces that must not change unnoticed.
+// Compares queues with theory: waiting times of M/M/1 and M/D/1, and Little's law. Also compares traces with recorded
+// hashes, so that no change goes unnoticed.
 #include <algorithm>
 #include <cmath>
 
@@ -11,9 +12,9 @@
 namespace rove::fabric {
 namespace {
 
-// A link to which packets come as a Poisson process, and what they wait.
+// A link at which packets arrive as a Poisson process, and their waiting times.
 struct PoissonQueue {
-    // The load is that of the link, with gaps. Sizes are exponential with the mean, or constant.
+    // The load is the load of the link, including gaps. Packet sizes are exponential with the given mean, or constant.
     PoissonQueue(double load, uint32_t mean_bytes, bool exponential, uint64_t seed)
         : random(seed, 1), mean_bytes(mean_bytes), exponential(exponential) {
         link = &network.connect(a, b, {.bits_per_s = kRate, .delay = kMicrosecond}).forward;
@@ -23,7 +24,7 @@ struct PoissonQueue {
     double draw_exponential(double mean) { return -mean * std::log(1 - random.uniform()); }
     void arrive() {
         uint32_t bytes = mean_bytes;
-        // The gap on the wire is a part of the service: it is taken off, and what would be negative is 1 byte.
+        // The gap on the wire belongs to the service time, so it is subtracted. A negative result becomes 1 byte.
         if (exponential) {
             const double all = draw_exponential(mean_bytes + kGapBytes);
             bytes = static_cast<uint32_t>(std::max(1.0, std::round(all - kGapBytes)));
@@ -38,7 +39,7 @@ struct PoissonQueue {
         arrive();
         network.run_until(static_cast<Time>(packets * gap));
     }
-    // Before it began to be sent, of those that have arrived.
+    // Returns the waiting times before transmission, for the packets that have arrived.
     std::vector<double> waits() const {
         std::vector<double> all;
         for (const Probe::Arrival& arrival : b.arrivals) {
@@ -67,8 +68,8 @@ double mean(const std::vector<double>& values) {
 }
 
 TEST(Waiting, is_that_of_a_queue_with_exponential_service) {
-    // W = rho / (1 - rho) of a service time; P(wait > t) = rho exp(-(1 - rho) t / service). Of 4000 bytes a packet that
-    // would have been shorter than the gap is one in 200.
+    // W = rho / (1 - rho) service times; P(wait > t) = rho exp(-(1 - rho) t / service). With a mean of 4000 bytes, one
+    // packet in 200 would have been shorter than the gap.
     for (const double load : {0.5, 0.7, 0.9}) {
         PoissonQueue queue(load, 4000, true, 11);
         queue.run(100'000);
@@ -85,7 +86,7 @@ TEST(Waiting, is_that_of_a_queue_with_exponential_service) {
 }
 
 TEST(Waiting, is_half_of_that_with_constant_service) {
-    // Pollaczek-Khinchine: W = rho / (2 (1 - rho)) of a service time.
+    // Pollaczek-Khinchine: W = rho / (2 (1 - rho)) service times.
     for (const double load : {0.5, 0.7, 0.9}) {
         PoissonQueue queue(load, 1000, false, 12);
         queue.run(100'000);
@@ -106,22 +107,22 @@ TEST(Waiting, agrees_with_what_the_link_counts_and_with_the_law_of_little) {
     sample();
     QueueSamples queue_bytes(network, {queue.link}, kMicrosecond);
     queue.run(100'000);
-    // Packet by packet, and by the sums of times: the same number.
+    // The sum over the packets equals the sum that the link counts.
     const std::vector<double> waits = queue.waits();
     const double counted = static_cast<double>(queue.link->waited());
     double of_packets = mean(waits) * static_cast<double>(waits.size());
     EXPECT_NEAR(of_packets, counted, 1e-3 * counted) << "those that are under way are in one of them only";
-    // L = lambda W: packets in the queue, looked at from outside, are the rate times the wait.
+    // L = lambda W: the mean number of packets in the queue is the rate times the waiting time.
     const double length = static_cast<double>(sampled) / static_cast<double>(samples);
     EXPECT_NEAR(length, counted / static_cast<double>(network.now()), 0.02 * length);
     EXPECT_NEAR(queue_bytes.mean_bytes() / 1000, length, 0.03 * length);
-    // Of M/D/1 at 0.8, the queue before the link is empty at P(0) + P(1) = (1 - rho) e^rho = 44.5 % of the time.
+    // For M/D/1 at 0.8, the queue before the link is empty with P(0) + P(1) = (1 - rho) e^rho = 44.5 % of the time.
     EXPECT_EQ(queue_bytes.percentile_bytes(43), 0u);
     EXPECT_EQ(queue_bytes.percentile_bytes(46), 1000u);
     check_conservation(network);
 }
 
-// A number for all that happens on all links, in its order.
+// A hash of all trace events on all links, in their order.
 class TraceHash {
   public:
     explicit TraceHash(Network& network) {
@@ -138,7 +139,7 @@ class TraceHash {
     uint64_t hash_ = 0;
 };
 
-// `large`: the scheduler takes it for a large network, and has what comes fetched.
+// With `large`, the scheduler takes the network for a large one, and prefetches coming events.
 uint64_t permutation_hash(uint64_t seed, bool multipath, Carry carry, Balancer balancer = Balancer::kEcmp,
                           bool large = false) {
     Network network(seed, carry);
@@ -157,8 +158,8 @@ uint64_t permutation_hash(uint64_t seed, bool multipath, Carry carry, Balancer b
     return hash.value();
 }
 
-// Whoever changes what a network does changes these numbers, on purpose or not. On purpose: the figures of apps/sim
-// have to be looked at again, and then the new numbers go here.
+// A change of the network's behaviour changes these numbers, intended or not. After an intended change, check the
+// figures of apps/sim again, and then put the new numbers here.
 TEST(GoldenTrace, of_switches_and_links) {
     Network network(5);
     std::vector<Switch*> spines;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CONGA: its estimator against its closed form, what leaves tell each other, and which way flowlets take then.
+// Tests CONGA: the estimator against its closed form, the feedback between leaves, and the paths that flowlets take as
+// a result.
 #include "fabric/conga.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,8 @@ namespace rove::fabric {
 namespace {
 
 TEST(RateEstimatorTest, HasRateTimesItsTimeConstant) {
-    // A byte each nanosecond: after n intervals T (1 - (1 - alpha)^n) / alpha of them, short of what came since.
+    // One byte per nanosecond arrives. After n intervals T, the estimate is T (1 - (1 - alpha)^n) / alpha bytes, minus
+    // the bytes since the last interval.
     const CongaConfig config;
     RateEstimator estimator;
     constexpr uint64_t kBitsPerS = 8'000'000'000;
@@ -34,7 +36,7 @@ TEST(RateEstimatorTest, HasRateTimesItsTimeConstant) {
     EXPECT_EQ(estimator.level(now - 1, 2 * kBitsPerS, config), 3) << "at half, just below 4";
     EXPECT_EQ(estimator.level(now - 1, kBitsPerS * 3 / 4, config), 7) << "no more than 3 bits";
     EXPECT_EQ(estimator.level(now - 1, 100 * kBitsPerS, config), 0);
-    // Each interval takes a fifth; a long time all.
+    // Each interval removes a fifth of the value, and a long time removes all of it.
     const double before = estimator.bytes(now - 1, config);
     EXPECT_NEAR(estimator.bytes(now - 1 + 10 * config.dre_interval, config), before * std::pow(0.8, 10), 1);
     EXPECT_EQ(estimator.bytes(now + 1000 * config.dre_interval, config), 0);
@@ -58,7 +60,7 @@ struct Diamond {
     }
     std::array<uint64_t, 2> sent() const { return {up[0]->stats().enqueued_packets, up[1]->stats().enqueued_packets}; }
     uint8_t remote_congestion(uint32_t uplink) const {
-        // Port 0 of a leaf is its host's.
+        // Port 0 of a leaf belongs to its host.
         return left->conga()->remote_congestion(right->index(), uplink + 1, network.now());
     }
 
@@ -71,7 +73,7 @@ struct Diamond {
 
 TEST(CongaTest, LeavesTellWhatTheyHaveSeen) {
     Diamond net(Balancer::kConga);
-    // A flow at half of the rate: its uplink's and the spine's downlink are at level 3 then.
+    // A flow at half of the rate. Its uplink and the spine's downlink are then at level 3.
     constexpr Time kEach = 2 * wire_time(kFrameBytes, kRate);
     for (uint32_t i = 0; i < 1000; ++i) net.network.at(i * kEach, [&] { net.a.send(net.b, kFrameBytes, 5); });
     net.network.run_until(1000 * kEach);
@@ -89,7 +91,7 @@ TEST(CongaTest, LeavesTellWhatTheyHaveSeen) {
 }
 
 TEST(CongaTest, FeedbackTakesTurnsAndWhatHasChangedGoesFirst) {
-    std::vector<uint32_t> leaf_of{10, 20};  // node 0 is a host of leaf 10, 1 of 20
+    std::vector<uint32_t> leaf_of{10, 20};  // node 0 is a host of leaf 10, node 1 of leaf 20
     leaf_of.resize(30, UINT32_MAX);
     Conga conga(10, {});
     conga.set_leaves(leaf_of);
@@ -121,15 +123,15 @@ TEST(CongaTest, FeedbackTakesTurnsAndWhatHasChangedGoesFirst) {
     arrives(2, 4);
     EXPECT_EQ(goes(), std::pair(1, 7)) << "it has changed, the others have not";
     EXPECT_EQ(goes(), std::pair(2, 4));
-    // A packet to a host of the same leaf has no tag; another leaf's keeps its own.
+    // A packet to a host of the same leaf has no tag. A packet from another leaf keeps its tag.
     Packet packet;
     packet.begin(1000, 0, 0);
     conga.give(packet, 0);
     EXPECT_FALSE(packet.tagged);
 }
 
-// Bursts of four flows, with more than the gap between them, and acknowledgements. One of the two ways is at a tenth of
-// its rate, behind the spine. Returns how many packets went there, of all but the first.
+// Sends bursts of four flows, with pauses longer than the gap, and acknowledgements. One of the two paths has a tenth
+// of its rate behind the spine. Returns the number of packets that took that path, except in the first 20 bursts.
 uint64_t into_the_slow_way(Balancer balancer) {
     Diamond net(balancer);
     net.down[1]->set_rate(kRate / 10);
@@ -159,14 +161,14 @@ TEST(CongaTest, AFlowMovesOnlyAfterAGapAndNotWithoutReason) {
     net.a.send(net.b, kFrameBytes, 1);
     net.network.run_for(10 * kMicrosecond);
     const bool way = net.sent()[1] != 0;
-    // A little traffic leaves all ways alike: LetFlow would draw anew each time.
+    // Light traffic leaves all paths equal. LetFlow would choose again each time.
     for (uint32_t i = 0; i < 50; ++i) {
         net.network.run_for(2 * Diamond::kGap);
         net.a.send(net.b, kFrameBytes, 1);
     }
     net.network.run_for(10 * kMicrosecond);
     EXPECT_EQ(net.sent()[way], 51u);
-    // Its way becomes full of it. Without a gap it stays; after one it goes where nothing is.
+    // The flow congests its path. Without a gap it stays there. After a gap it moves to the empty path.
     for (uint32_t i = 0; i < 500; ++i) net.a.send(net.b, kFrameBytes, 1);
     net.network.run_for(500 * wire_time(kFrameBytes, kRate) + 3 * kMicrosecond);
     EXPECT_EQ(net.sent()[way], 551u);
@@ -187,11 +189,11 @@ TEST(CongaTest, CarriesRealEnginesOverAFullFabric) {
         config.uplink.bits_per_s = 10 * kGbps;
         config.rack.access.bits_per_s = 10 * kGbps;
         const LeafSpine clos = leaf_spine(network, config);
-        // One uplink is at a fifth.
+        // One uplink has a fifth of its rate.
         clos.uplinks[0][0].set_rate(2 * kGbps);
         std::deque<Flow> flows;
         for (const auto& [from, to] : permutation(clos, network.world().new_stream())) {
-            // Messages of 64 KB that leave pauses.
+            // Messages of 64 KB, with pauses between them.
             flows.emplace_back(network, *from, *to, FlowConfig{.in_flight = 1, .bits_per_s = 5e9}).start();
         }
         network.run_until(10 * kMillisecond);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Congestion controls and path choices other than MP-RDMA's (BX-5), over the modelled network.
+// Tests congestion controls and path selections other than MP-RDMA's (BX-5) over the modelled network.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -13,7 +13,7 @@ namespace {
 using Control = transport::PathsConfig::Control;
 using Choice = transport::PathsConfig::Choice;
 
-// Four flows at one link of 40 Gb/s.
+// Four flows share one link of 40 Gb/s.
 class ControlOfWindows : public ::testing::TestWithParam<Control> {};
 
 TEST_P(ControlOfWindows, flows_share_a_bottleneck_and_keep_it_busy) {
@@ -51,7 +51,7 @@ TEST_P(ControlOfWindows, flows_share_a_bottleneck_and_keep_it_busy) {
 
 INSTANTIATE_TEST_SUITE_P(All, ControlOfWindows, ::testing::Values(Control::kDcqcn, Control::kNscc));
 
-// Four paths of 10 Gb/s for a host of 40; one may be slow, or die.
+// Four paths of 10 Gb/s for a host with 40 Gb/s. One path may be slow, or die.
 struct Unequal : testing::Test {
     double goodput(Control control, Choice choice, uint64_t slow_rate, bool dies) {
         Network network(1);
@@ -87,7 +87,7 @@ TEST_F(Unequal, BX8_a_dead_path_is_left_alone_at_once) {
     EXPECT_GT(reps, 15) << "of 30 Gb/s";
 }
 
-// Eight hosts send to one whose queue holds 50 KB, without PFC.
+// Eight hosts send to one host, through a queue of 50 KB and without PFC.
 TEST(Trimming, BX10_what_is_trimmed_comes_again_without_a_timer) {
     Network network(1);
     RackConfig config;
@@ -115,7 +115,7 @@ TEST(Trimming, BX10_what_is_trimmed_comes_again_without_a_timer) {
     EXPECT_EQ(timeouts, 0u);
 }
 
-// With a packet each on its way, senders have five times as many there as the path and the queue hold.
+// With one packet in flight per sender, there are five times as many packets as the path and the queue hold.
 TEST(LargeIncast, BX11_less_is_refused_than_arrives) {
     constexpr uint32_t kSenders = 256, kPackets = 20, kMtu = 1024;
     Network network(1);
@@ -134,7 +134,7 @@ TEST(LargeIncast, BX11_less_is_refused_than_arrives) {
                FlowConfig{.message_bytes = kPackets * kMtu, .messages = 1, .qp = {.multipath = true, .mtu = kMtu}})
             .start();
     }
-    network.run_until(2 * kMillisecond);  // 1.2 for the packets alone
+    network.run_until(2 * kMillisecond);  // the packets alone take 1.2 ms
     for (const Flow& flow : all) EXPECT_TRUE(flow.ended());
     EXPECT_LT(rack.hosts[0]->trimmed_frames(), kSenders * kPackets);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConWeave: flows leave ways that have become slow, and arrive in order all the same.
+// Tests ConWeave: flows leave paths that have become slow, and still arrive in order.
 #include "fabric/conweave.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace rove::fabric {
 namespace {
 
-// Two leaves with one host each, and two ways between them, by a spine each. Packets have numbers.
+// Two leaves with one host each, and two paths between them, each over its own spine. Packets are numbered.
 struct TwoWays {
     explicit TwoWays(uint64_t seed = 1) : network(seed) {
         const SwitchConfig config{.balancer = Balancer::kConWeave};
@@ -34,14 +34,14 @@ struct TwoWays {
                 numbers.push_back(packet.remaining);
         };
     }
-    // One of flow 1 each two microseconds: 40 % of the rate.
+    // Sends packets of flow 1, one per two microseconds, which is 40 % of the rate.
     void send(uint32_t packets) {
         const Time start = network.now();
         for (uint32_t i = 0; i < packets; ++i)
             network.at(start + i * 2 * kMicrosecond, [this] { a.send_remaining(b, kFrameBytes, 1, ++sent); });
         network.run_until(start + packets * 2 * kMicrosecond);
     }
-    // That it has taken since they were counted last.
+    // Returns the path that the flow has used since the last call.
     uint32_t way() {
         const uint64_t on_second = up[1]->stats().enqueued_packets;
         const bool second = on_second != seen;
@@ -71,7 +71,7 @@ TEST(ConWeaveTest, AFlowStaysWhileRepliesAreInTime) {
     EXPECT_EQ(net.at(net.right).held_packets, 0u);
     EXPECT_EQ(net.numbers.size(), 500u);
     EXPECT_TRUE(net.in_order());
-    // A reply for each round trip of some 6 us, and each has come.
+    // There is one reply per round trip of about 6 us, and all replies arrive.
     EXPECT_NEAR(static_cast<double>(net.at(net.right).made_packets), 1000.0 / 7, 40);
     EXPECT_EQ(net.at(net.left).consumed_packets, net.at(net.right).made_packets);
     check_conservation(net.network);
@@ -81,7 +81,7 @@ TEST(ConWeaveTest, AFlowLeavesASlowWayAndArrivesInOrder) {
     TwoWays net;
     net.send(100);
     const uint32_t before = net.way();
-    net.down[before]->set_rate(kRate / 10);  // a quarter of what the flow has: its queue grows
+    net.down[before]->set_rate(kRate / 10);  // a quarter of the flow's rate, so its queue grows
     net.send(100);
     EXPECT_EQ(net.at(net.left).reroutes, 1u);
     EXPECT_GT(net.at(net.right).held_packets, 0u);
@@ -100,7 +100,7 @@ TEST(ConWeaveTest, WhatWaitsForALostTailIsSentOnInTime) {
     TwoWays net;
     net.send(100);
     const uint32_t before = net.way();
-    net.down[before]->set_up(false);  // without new routes: what goes there is lost, replies do not come
+    net.down[before]->set_up(false);  // routes stay, so packets on this path are lost and replies do not come
     net.send(200);
     EXPECT_EQ(net.at(net.left).reroutes, 1u);
     EXPECT_EQ(net.at(net.right).late_tails, 1u);
@@ -116,7 +116,8 @@ TEST(ConWeaveTest, NobodyMovesToAWayThatIsMarked) {
     TwoWays net;
     net.send(50);
     const uint32_t before = net.way();
-    // Another flow that has the other way, four packets at a time: those that leave some behind them are marked.
+    // Another flow uses the other path, four packets at a time. A packet that leaves others behind it in the queue is
+    // marked.
     uint64_t id = 2;
     for (;; ++id) {
         const uint64_t there = net.up[!before]->stats().enqueued_packets;
@@ -164,7 +165,7 @@ TEST(ConWeaveTest, FlowsThatWereForgottenBeginAnew) {
     check_conservation(net.network);
 }
 
-// Two leaves with so many hosts, each of which sends to one of the other leaf.
+// Two leaves with `hosts` hosts each. Each host sends to one host of the other leaf.
 struct Engines {
     Engines(Balancer balancer, uint64_t seed, uint32_t hosts, const Red& red) : network(seed) {
         LeafSpineConfig config{.leaves = 2, .spines = 4, .rack = {.hosts = hosts}};
@@ -208,7 +209,7 @@ TEST(ConWeaveTest, RealEnginesSeeNoPacketOutOfOrder) {
     }
 }
 
-// Two flows, four ways: ECMP has both on one of them with every fourth seed, for ever.
+// Two flows and four paths. With every fourth seed, ECMP puts both flows on the same path forever.
 TEST(ConWeaveTest, FlowsThatMeetPartAgain) {
     double least = 1e9, least_of_ecmp = 1e9;
     for (uint64_t seed = 1; seed <= 12; ++seed) {

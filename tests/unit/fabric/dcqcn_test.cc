@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rc with DCQCN over RED and PFC: flows at one bottleneck share it, and keep it busy.
+// Tests rc with DCQCN over RED and PFC: flows share a bottleneck, and keep it busy.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -17,7 +17,7 @@ TEST_P(Bottleneck, flows_use_it_and_nobody_starves) {
     Network network(flows);
     RackConfig config;
     config.hosts = flows + 1;
-    config.tor.red = {0.01, 5'000, 200'000};  // DCQCN's paper, section 5
+    config.tor.red = {0.01, 5'000, 200'000};  // the DCQCN paper, section 5
     config.tor.pfc = Pfc{};
     const Rack rack = single_switch(network, config);
     Link& bottleneck = rack.access[0].backward;
@@ -50,7 +50,7 @@ TEST_P(Bottleneck, flows_use_it_and_nobody_starves) {
 
 INSTANTIATE_TEST_SUITE_P(Flows, Bottleneck, ::testing::Values(2, 3, 4, 6, 8));
 
-// Without marks, the same flows are held back by PFC alone.
+// Without marks, PFC alone slows the same flows.
 TEST(Bottleneck, marks_keep_the_queue_short_and_pauses_rare) {
     uint64_t pauses[2], queue[2];
     for (const bool ecn : {false, true}) {

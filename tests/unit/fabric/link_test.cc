@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When packets arrive, to the picosecond; what chance, cuts and changes of rate do to them.
+// Tests when packets arrive, to the picosecond, and the effects of random loss, cuts and changes of the rate.
 #include <algorithm>
 
 #include "fabric/probe.h"
@@ -80,7 +80,7 @@ TEST_F(LinkTest, switches_store_and_forward) {
 TEST_F(LinkTest, a_new_rate_holds_from_the_next_packet_on) {
     join({.bits_per_s = 40 * kGbps, .delay = 0});
     send(2);
-    network.at(100 * kNanosecond, [&] { link().set_rate(kGbps); });  // within the first packet
+    network.at(100 * kNanosecond, [&] { link().set_rate(kGbps); });  // during the first packet
     network.run_until(kMillisecond);
     ASSERT_EQ(b.arrivals.size(), 2u);
     EXPECT_EQ(b.arrivals[0].time, wire_time(kFrameBytes, 40 * kGbps));
@@ -117,14 +117,15 @@ TEST_F(LinkTest, loss_can_be_switched_on_and_off) {
 
 TEST_F(LinkTest, a_cut_loses_what_is_on_the_way_and_what_is_sent) {
     join({.bits_per_s = 10 * kGbps, .delay = 10 * kMicrosecond});
-    send(1);                                         // arrives before
-    network.at(8 * kMicrosecond, [&] { send(1); });  // on its way when the cut comes
+    send(1);                                         // arrives before the cut
+    network.at(8 * kMicrosecond, [&] { send(1); });  // in flight during the cut
     network.at(12 * kMicrosecond, [&] { link().set_up(false); });
-    network.at(13 * kMicrosecond, [&] { send(20); });  // 16 us of packets, of which some outlive the cut
+    network.at(13 * kMicrosecond, [&] { send(20); });  // 16 us of packets, so some of them outlive the cut
     network.at(20 * kMicrosecond, [&] { link().set_up(true); });
     network.run_until(kMillisecond);
     EXPECT_EQ(b.arrivals.front().id, 0u);
-    // The packet that begins before the link is up again is lost: numbers 0 .. 8 of the 20 begin at 13 + 0.816 i us.
+    // A packet that starts before the link is up again is lost. Packet i of the 20 starts at 13 + 0.816 i us, so
+    // packets 0 to 8 are lost.
     EXPECT_EQ(link().stats().cut_packets, 1u + 9);
     EXPECT_EQ(b.arrivals.size(), 1u + 11);
     EXPECT_EQ(b.arrivals[1].id, 2u + 9);
@@ -155,7 +156,7 @@ TEST_F(LinkTest, a_pause_holds_packets_back_until_the_resume) {
     network.at(20 * kMicrosecond, [&] { back.send_pfc(false); });
     network.run_until(kMillisecond);
     ASSERT_EQ(b.arrivals.size(), 2u);
-    // The second would have begun at 816 ns, before the pause came: it went out, too. So send more, later.
+    // The second packet started at 816 ns, before the pause came, so it also left. Send more packets later.
     EXPECT_EQ(link().stats().pauses, 1u);
     EXPECT_EQ(link().paused_time(), 20 * kMicrosecond);
     back.send_pfc(true);
@@ -185,7 +186,7 @@ TEST_F(LinkTest, a_pause_that_has_a_time_ends_then_unless_one_more_comes) {
     EXPECT_EQ(link().stats().pauses, 1u);
     EXPECT_EQ(link().paused_time(), 9 * kMicrosecond);
     EXPECT_EQ(link().present_pause(), 0u);
-    // One that is over without a packet to send holds nothing back later, and a resume ends one earlier.
+    // A pause that ends without a packet to send has no later effect, and a resume ends a pause early.
     back.send_pfc(true);
     network.run_for(kMillisecond);
     EXPECT_EQ(link().paused_time(), 14 * kMicrosecond);
@@ -223,7 +224,7 @@ TEST_F(LinkTest, a_port_without_a_partner_forgets_its_pause) {
     send(3);
     network.run_for(10 * kMicrosecond);
     EXPECT_EQ(b.arrivals.size(), 0u);
-    cable->backward.set_up(false);  // the resume could not come
+    cable->backward.set_up(false);  // the resume could not arrive
     network.run_for(10 * kMicrosecond);
     EXPECT_EQ(b.arrivals.size(), 3u);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mp engines over the modelled network: verified data over many paths, which paths they are, and IRN's single one.
-// (Traces: rc_test.cc.)
+// Tests the mp engines over the modelled network: verified data over many paths, the paths that they use, and IRN with
+// its single path. (Traces: rc_test.cc.)
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -35,7 +35,7 @@ TEST(Mp, verified_data_through_a_lossy_leaf_spine) {
     }
 }
 
-// A flow over four paths of 10 Gb/s: what left by each, and came back.
+// A flow over four paths of 10 Gb/s. Records the packets that each path carried, in both directions.
 struct FourPaths : testing::Test {
     static constexpr Time kRun = 20 * kMillisecond;
     Network network{1};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real bytes: the congestion mark leaves a frame valid, and every flipped bit is found. And in which order packets
-// leave a queue that serves the shortest first.
+// Tests real bytes: a frame stays valid with a congestion mark, and every flipped bit is detected. Also tests the order
+// in which packets leave a shortest-first queue.
 #include "fabric/packet.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace rove::fabric {
 namespace {
 
 struct PacketTest : ::testing::Test {
-    // A WRITE of 40 bytes.
+    // Builds a WRITE of 40 bytes.
     PacketTest() {
         wire::Flow flow;
         flow.src = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 1, 2, 3};
@@ -57,7 +57,7 @@ TEST_F(PacketTest, every_flipped_bit_is_found_marked_or_not) {
         packet.content = intact;
         damage(packet, bit);
         EXPECT_NE(packet.content, intact);
-        // All but one byte of the BTH, FECN, BECN and reserved bits, which the ICRC leaves out (annex A17.3.3).
+        // The ICRC covers all bytes but one in the BTH, which has FECN, BECN and reserved bits (annex A17.3.3).
         const bool covered = bit / 8 != 20 + 8 + 4;
         EXPECT_EQ(check() != wire::ParseError::kNone, covered) << "bit " << bit;
         mark_ce(packet);
@@ -80,7 +80,7 @@ TEST_F(PacketTest, the_hash_is_of_the_five_tuple_and_nothing_else) {
     }
 }
 
-// A queue that is searched from its first packet on, as the words of ShortestFirst have it.
+// A reference queue that is searched from its first packet, as the comment on ShortestFirst describes.
 Packet* pop_by_search(std::deque<Packet*>& queue, ShortestFirst order) {
     auto least = queue.begin();
     for (auto at = queue.begin(); at != queue.end(); ++at) {

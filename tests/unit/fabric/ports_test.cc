@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts with several ports: rails, of which each has its address, and bonds, which share one.
+// Tests hosts with several ports: rails, each with its own address, and bonds, which share one address.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -29,7 +29,7 @@ uint64_t sent_by(const Host& host, uint32_t port) {
     return packets;
 }
 
-// What `flows` have in a millisecond, in Gb/s, after one that is not counted.
+// Returns the goodput of `flows` in Gb/s during one millisecond, after a millisecond that is not counted.
 double goodput(Network& network, std::deque<Flow>& flows) {
     network.run_for(kMillisecond);
     uint64_t before = 0, after = 0;
@@ -72,7 +72,7 @@ TEST(PortsTest, EveryRailIsFilledByItsFlows) {
                     .emplace_back(network, *hosts[0], *hosts[3],
                                   FlowConfig{.qp = {.multipath = multipath, .port = port}})
                     .start();
-            // 1024 of 1126 bytes on the wire, with two headers of mp.
+            // With the two headers of mp, 1024 of 1126 bytes on the wire are payload.
             EXPECT_GT(goodput(network, flows), 2 * 40 * 0.9) << separate << multipath;
             EXPECT_LT(goodput(network, flows), 2 * 40.0);
             EXPECT_NEAR(static_cast<double>(sent_by(*hosts[0], 0)), static_cast<double>(sent_by(*hosts[0], 1)),
@@ -136,7 +136,7 @@ TEST(PortsTest, ABondLivesOnWithOneCable) {
     const Cable used{*hosts[0]->links()[second], hosts[0]->links()[second]->reverse()};
     used.set_up(false);
     network.reroute();
-    network.run_for(20 * kMillisecond);  // timeouts
+    network.run_for(20 * kMillisecond);  // time for timeouts
     const uint64_t before = flows.front().completed_bytes();
     network.run_for(kMillisecond);
     EXPECT_GT(static_cast<double>(flows.front().completed_bytes() - before) * 8 / 1e-3, 0.85 * 40e9);
@@ -169,7 +169,7 @@ TEST(PortsTest, FlowsTakeRailsInTurnAndTheIdealTimeOfABondIsThatOfAllItsCables) 
             flows.push_back({.from = 0, .to = 3, .bytes = 4'000'000, .start = i * 10 * kMillisecond});
         Workload workload(network, clos.hosts(), flows, {.qp = {.multipath = true}});
         std::vector<double> ratios;
-        std::vector<uint64_t> by_second{0};  // packets of the second port, after each flow
+        std::vector<uint64_t> by_second{0};  // packets sent by the second port, after each flow
         workload.on_record = [&](const FlowRecord& record) {
             ratios.push_back(static_cast<double>(record.took) / static_cast<double>(record.ideal));
             if (!bonded) by_second.push_back(sent_by(*clos.hosts()[0], 1));

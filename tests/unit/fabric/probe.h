@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node without a transport: sends what a test says, and remembers what arrives.
+// A node without a transport. It sends the packets of the test, and records the packets that arrive.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ class Probe final : public Node {
   public:
     struct Arrival {
         Time time;
-        uint64_t id;  // the packet's flow_hash
+        uint64_t id;  // the flow_hash of the packet
         bool ce;
         bool damaged;
         bool trimmed;
@@ -33,7 +33,7 @@ class Probe final : public Node {
     void send(const Node& to, uint32_t bytes, uint64_t id = 0, uint8_t ecn = wire::kEcnEct0) {
         links().front()->enqueue(make(to, bytes, id, ecn));
     }
-    // An acknowledgement, of the upper class or not.
+    // Sends an acknowledgement, in the upper class if `urgent`.
     void send_control(const Node& to, uint64_t id = 0, bool urgent = true) {
         Packet& packet = make(to, kMinFrameBytes, id, wire::kEcnEct0);
         packet.control = true;
@@ -57,7 +57,7 @@ class Probe final : public Node {
     }
 };
 
-// What a frame of `bytes` takes at `bits_per_s`, said in another way than Link does.
+// Returns the time of a frame of `bytes` bytes at `bits_per_s`, with another formula than Link's.
 constexpr Time wire_time(uint64_t bytes, uint64_t bits_per_s) {
     return static_cast<Time>(static_cast<__uint128_t>(bytes + 8 + 12) * 8 * kSecond / bits_per_s);
 }

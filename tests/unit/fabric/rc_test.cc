@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rc engines over the modelled network: verified data under loss, corruption and cuts; go-back-N's price; traces.
+// Tests the rc engines over the modelled network: verified data under loss, corruption and cuts, the cost of go-back-N,
+// and traces.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -39,7 +40,7 @@ TEST(Rc, verified_data_through_a_lossy_leaf_spine) {
             EXPECT_TRUE(transfer.icrc_matches());
         }
         EXPECT_GT(network.total(&LinkStats::lost_packets), 20u);
-        // Every damaged frame was found by the host to which it went, and nothing else was found wrong.
+        // The destination host detected every damaged frame, and no other frame was found wrong.
         uint64_t refused = 0;
         for (const Host* host : clos.hosts()) {
             for (int error = 1; error <= static_cast<int>(wire::ParseError::kIcrc); ++error) {
@@ -47,7 +48,7 @@ TEST(Rc, verified_data_through_a_lossy_leaf_spine) {
             }
             EXPECT_GT(host->frames(wire::ParseError::kIcrc), 0u);
         }
-        // (A frame is damaged twice, or lost behind the damage, too.)
+        // (A frame may also be damaged twice, or lost after the damage.)
         const uint64_t damaged = network.total(&LinkStats::damaged_packets);
         EXPECT_LE(refused, damaged);
         EXPECT_GE(refused + damaged / 20 + 2, damaged);
@@ -59,7 +60,7 @@ TEST(Rc, corruption_is_counted_alike_in_headers_and_in_bytes) {
         Network network(1, carry);
         RackConfig config{.hosts = 2};
         const Rack rack = single_switch(network, config);
-        rack.access[1].backward.set_corruption(0.01);  // the last hop of the data: what is damaged there arrives
+        rack.access[1].backward.set_corruption(0.01);  // the last hop of the data, so damaged frames still arrive
         Flow flow(network, *rack.hosts[0], *rack.hosts[1], {.messages = 100});
         flow.start();
         network.run_until(kSecond);
@@ -69,7 +70,7 @@ TEST(Rc, corruption_is_counted_alike_in_headers_and_in_bytes) {
         for (int error = 1; error <= static_cast<int>(wire::ParseError::kIcrc); ++error) {
             refused += rack.hosts[1]->frames(static_cast<wire::ParseError>(error));
         }
-        // (Of real frames, a byte of the BTH is not covered: packet_test.cc.)
+        // (In real frames, one byte of the BTH is not covered: packet_test.cc.)
         const uint64_t damaged = rack.access[1].backward.stats().damaged_packets;
         EXPECT_LE(refused, damaged);
         EXPECT_GE(refused, damaged - (carry == Carry::kBytes));
@@ -77,7 +78,7 @@ TEST(Rc, corruption_is_counted_alike_in_headers_and_in_bytes) {
     }
 }
 
-// Everything that happens in a run of random traffic, as bytes.
+// Returns all trace events of a run with random traffic, as numbers.
 std::vector<uint64_t> trace(uint64_t seed, Carry carry, double corruption, bool multipath) {
     Network network(seed, carry);
     LeafSpineConfig config = lossy_clos(0.002, corruption);
@@ -122,12 +123,13 @@ TEST(Determinism, headers_and_bytes_give_the_same_trace) {
         EXPECT_EQ(trace(3, Carry::kHeaders, 0, multipath), trace(3, Carry::kBytes, 0, multipath));
 }
 
-// Of a packet of 1024 bytes in the middle of a WRITE, at 40 Gb/s: Ethernet, IP, UDP, BTH, ICRC, FCS and gap.
+// Returns the wire time of a packet of 1024 bytes in the middle of a WRITE at 40 Gb/s, with Ethernet, IP, UDP, BTH,
+// ICRC, FCS and gap.
 constexpr Time wire_time_of_data() {
     return (1024 + 14 + 20 + 8 + 12 + 4 + 4 + 20) * 200;
 }
 
-// Goodput of one flow over 40 Gb/s, of its payload's share of that.
+// Returns the goodput of one flow over 40 Gb/s, as a fraction of the rate that is possible for its payload.
 double goodput(double loss) {
     Network network(5);
     const std::array<PathConfig, 1> path{{{.link = {.loss = loss}}}};
@@ -145,8 +147,8 @@ double goodput(double loss) {
 TEST(Rc, go_back_n_pays_for_loss) {
     const double clean = goodput(0), one_per_mille = goodput(0.001), one_percent = goodput(0.01);
     EXPECT_GT(clean, 0.97);
-    // A loss costs the round trip of 6.6 us, in which 30 packets go out for nothing. If the repetition is lost as well,
-    // only the tail probe notices, after 1 ms: at 1 % that is most of what is missing.
+    // A loss costs the round trip of 6.6 us, in which 30 packets are sent for nothing. If the retransmission is also
+    // lost, only the tail probe detects it, after 1 ms. At 1 % this causes most of the missing goodput.
     EXPECT_LT(one_per_mille, 0.98 * clean);
     EXPECT_GT(one_per_mille, 0.85 * clean);
     EXPECT_LT(one_percent, 0.6 * clean);
@@ -199,7 +201,7 @@ TEST(Rc, flows_end_when_their_messages_are_done) {
     EXPECT_EQ(rack.hosts[0]->counters()[Counter::kRetransmittedPackets], 0u);
     EXPECT_LT(network.world().packets.size(), 100u) << "packets are used again";
     const uint64_t ring =
-        HostConfig{}.ring_packets * (1024 + 14 + 20 + 8 + 12 + 16 + 4 + 4);  // of First packets at most
+        HostConfig{}.ring_packets * (1024 + 14 + 20 + 8 + 12 + 16 + 4 + 4);  // counted with the size of First packets
     EXPECT_LE(rack.access[0].forward.stats().max_queued_bytes, ring) << "the engine waits for the NIC";
     EXPECT_GT(rack.access[0].forward.stats().max_queued_bytes, ring * 9 / 10);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce by a ring: its time in a network of its own, and what each step waits for.
+// Tests the ring all-reduce: its time in an otherwise empty network, and the dependencies of each step.
 #include "fabric/ring.h"
 
 #include <gtest/gtest.h>
@@ -19,14 +19,15 @@ RackConfig rack_of(uint32_t hosts) {
     return config;
 }
 
-// What `packets` of 1024 bytes take over two links, said in another way than one_way_time() does.
+// Returns the time of `packets` packets of 1024 bytes over two links, with another formula than one_way_time()'s.
 Time chunk_time(uint32_t packets, uint32_t header) {
     const Time each = (1024 + header + 20) * 8 * kSecond / (100 * kGbps);
     return (packets + 1) * each + 2 * kDelay;
 }
 
 TEST(RingTest, TakesAsLongAsItsStepsAtOneSwitch) {
-    // Acknowledgements go before data, and take a frame's time for some data packets each: mp, at most one for each.
+    // Acknowledgements are sent before data, and each takes the time of a frame. rc sends one for several packets, mp
+    // at most one per packet.
     struct Case {
         uint32_t hosts, packets;
         bool multipath;
@@ -43,7 +44,7 @@ TEST(RingTest, TakesAsLongAsItsStepsAtOneSwitch) {
         ASSERT_TRUE(ring.done());
         const Time theory = 2 * (with.hosts - 1) * chunk_time(with.packets, with.multipath ? 86 : 62);
         const double ratio = static_cast<double>(ring.took()) / static_cast<double>(theory);
-        // The model's clock is in picoseconds, the engine's in nanoseconds: a step may wait for the next one.
+        // The model's clock counts picoseconds, the engine's nanoseconds, so a step may wait for the next nanosecond.
         EXPECT_GT(ratio, 0.995) << with.hosts << ' ' << with.packets << ' ' << with.multipath;
         EXPECT_LT(ratio, with.multipath ? 1.09 : 1.08) << with.hosts << ' ' << with.packets << ' ' << with.multipath;
         EXPECT_NEAR(static_cast<double>(ring.ideal()), static_cast<double>(theory), 0.01 * static_cast<double>(theory));
@@ -52,7 +53,8 @@ TEST(RingTest, TakesAsLongAsItsStepsAtOneSwitch) {
 }
 
 TEST(RingTest, TheSlowestWayAroundCounts) {
-    // Steps between racks take longer than those within: each chunk goes around twice, but for two hops.
+    // Steps between racks take longer than steps within a rack. Each chunk travels around the ring twice, except for
+    // two hops.
     Network network;
     LeafSpineConfig config{.leaves = 4, .spines = 4, .rack = rack_of(4)};
     config.uplink = {.bits_per_s = 100 * kGbps, .delay = 5 * kMicrosecond};
@@ -60,7 +62,7 @@ TEST(RingTest, TheSlowestWayAroundCounts) {
     Ring ring(network, clos.hosts(), {.bytes = 16 * 8 * 1024});
     const Time each = (1024 + 62 + 20) * 8 * kSecond / (100 * kGbps);
     const Time within = 9 * each + 2 * kDelay, between = 11 * each + 2 * kDelay + 10 * kMicrosecond;
-    // Of 30 steps eight are between racks: two that are left out can be within one.
+    // Eight of the 30 steps are between racks, because the two missing hops can both be within a rack.
     const Time theory = 8 * between + 22 * within;
     EXPECT_NEAR(static_cast<double>(ring.ideal()), static_cast<double>(theory), 100);
     ring.start();
@@ -94,7 +96,7 @@ TEST(RingTest, AStepBeginsWhenTheOneBeforeHasArrived) {
             EXPECT_EQ(before.flow.to, i);
         }
     }
-    // The slow host takes and sends one chunk after the other: eight each way, at a tenth of the rate.
+    // The slow host receives and sends one chunk after the other: eight in each direction, at a tenth of the rate.
     EXPECT_GT(ring.took(), 8 * 2400 * kMicrosecond);
 }
 

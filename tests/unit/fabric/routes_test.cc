@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Topologies and their routes: fat trees, Jellyfish, files; and what becomes of routes when cables fail.
+// Tests topologies and their routes: fat trees, Jellyfish, and files. Also tests routes after cables fail.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,7 +18,7 @@
 namespace rove::fabric {
 namespace {
 
-// By node: cables from `from`.
+// Returns the distance of each node from `from`, in cables, indexed by node.
 std::vector<uint32_t> distances(const Network& network, const Node& from) {
     std::vector<uint32_t> found(network.nodes().size(), UINT32_MAX);
     found[from.index()] = 0;
@@ -33,7 +33,7 @@ std::vector<uint32_t> distances(const Network& network, const Node& from) {
     return found;
 }
 
-// A WRITE from each host to the one that stands `step` behind it, and what it takes the slowest.
+// Runs two WRITEs from each host to the host `step` places after it, and expects all to succeed.
 void exchange(Network& network, const std::vector<Host*>& hosts, size_t step, bool multipath = false) {
     std::deque<Flow> flows;
     for (size_t i = 0; i < hosts.size(); ++i) {
@@ -93,7 +93,7 @@ TEST(KShortestPaths, are_those_of_a_small_graph) {
     EXPECT_TRUE(k_shortest_paths({{}, {}}, 0, 1, 3, Random(1, 1)).empty());
 }
 
-// All paths without loops, shortest first, by trying everything.
+// Returns the lengths of all paths without loops, shortest first, by exhaustive search.
 std::vector<size_t> all_lengths(const Graph& graph, std::vector<uint32_t> begin, uint32_t to) {
     if (begin.back() == to) return {begin.size()};
     std::vector<size_t> lengths;
@@ -161,7 +161,7 @@ TEST(JellyfishTest, is_regular_connected_and_random_by_its_seed) {
     EXPECT_THROW(jellyfish(network, {.switches = 3, .ports = 2, .hosts = 6}, Random(1, 1)), std::invalid_argument);
 }
 
-// The paths that packets take, as the switches that they pass, from one host to another.
+// Returns the paths of packets from one host to another, as lists of switches.
 std::set<std::vector<uint32_t>> ways(Network& network, Host& from, Host& to, uint32_t flows) {
     std::map<uint64_t, std::vector<uint32_t>> by_packet;
     network.world().trace = [&](TraceEvent what, const Link& link, const Packet& packet) {
@@ -302,7 +302,7 @@ struct Rerouting : ::testing::Test {
 
 TEST_F(Rerouting, flows_leave_a_dead_path_when_the_reaction_time_is_over) {
     Failures failures(network, 100 * kMicrosecond);
-    // A flow on the first path: it stands still until the routes are new, and then goes on by the second.
+    // A flow on the first path. It stalls until the routes are updated, and then continues on the second path.
     const uint16_t port = network.source_port_via(clos.uplinks[0][0].forward, *a, *b);
     Flow flow(network, *a, *b, {.messages = 200, .qp = {.timeout = 1, .udp_src = port}});
     flow.start();
@@ -323,7 +323,7 @@ TEST_F(Rerouting, flows_leave_a_dead_path_when_the_reaction_time_is_over) {
     EXPECT_EQ(flow.status(), IBV_WC_SUCCESS);
     EXPECT_EQ(network.source_port_via(clos.uplinks[0][1].forward, *a, *b), 0xC000) << "every port goes that way";
     check_conservation(network);
-    // And back.
+    // The flow returns to the first path.
     const uint64_t before = first.delivered_packets;
     failures.restore({{clos.uplinks[0][0]}});
     network.run_for(kMillisecond);
@@ -335,7 +335,7 @@ TEST_F(Rerouting, flows_leave_a_dead_path_when_the_reaction_time_is_over) {
 }
 
 TEST_F(Rerouting, the_spine_too_goes_round_a_dead_link) {
-    // The cable from the first spine to b's leaf fails: a's leaf must not use that spine any more.
+    // The cable from the first spine to b's leaf fails, so a's leaf must stop using that spine.
     Failures failures(network, 10 * kMicrosecond);
     failures.fail({{clos.uplinks[1][0]}});
     network.run_for(20 * kMicrosecond);

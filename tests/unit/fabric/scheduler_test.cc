@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of events, near and far, scheduled once and again.
+// Tests the order of events: near and far, scheduled once and again.
 #include "fabric/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -80,14 +80,14 @@ TEST_F(Order, the_end_is_included_and_the_clock_stands_at_it) {
     events.run_until(100);
     EXPECT_EQ(log, (std::vector{1}));
     events.run_until(100);
-    events.schedule(c.event, 5);  // has passed: now
+    events.schedule(c.event, 5);  // in the past, so it happens now
     events.run_until(100);
     EXPECT_EQ(log, (std::vector{1, 3}));
     EXPECT_EQ(events.now(), 100u);
 }
 
-// Against a sorted map. Times from picoseconds to seconds ahead, many of them equal; events schedule themselves and
-// others.
+// Compares the scheduler with a sorted map. Times range from picoseconds to seconds ahead, and many are equal. Events
+// schedule themselves and others.
 struct Model {
     struct Actor {
         explicit Actor(Model& model) : model(model) {}
@@ -132,7 +132,7 @@ struct Model {
 TEST(SchedulerModel, behaves_as_a_sorted_map) {
     for (uint64_t seed = 1; seed <= 8; ++seed) {
         Model model(seed);
-        // Buckets of 1024, 64 and 8 picoseconds, and others than at the beginning from the middle of the run on.
+        // Uses buckets of 1024, 64 and 8 picoseconds, and also a size that changes in the middle of the run.
         if (seed % 4 != 0) model.events.expect(seed % 4 == 1 ? 1e15 : 1e18);
         if (seed % 4 == 3) model.change_at = 5'000;
         for (auto& actor : model.actors) model.schedule(actor);

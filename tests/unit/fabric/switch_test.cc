@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Switches: which way, how much room, marks and pauses.
+// Tests switches: path selection, buffer space, marks and pauses.
 #include <algorithm>
 #include <set>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kBytes = 1000;
 
-// Senders, one switch, one receiver, all links alike: an incast.
+// An incast: several senders, one switch and one receiver, with equal links.
 struct Incast {
     Incast(const SwitchConfig& config, uint32_t senders, Carry carry = Carry::kHeaders) : network(7, carry) {
         middle = &network.add_switch(config);
@@ -63,12 +63,13 @@ TEST(Ecmp, a_flow_stays_on_its_path_and_flows_spread) {
     }
     for (Link* path : paths) {
         EXPECT_NEAR(static_cast<double>(path->stats().sent_packets) / kPackets, 1000,
-                    5 * 28);  // binomial, five deviations
+                    5 * 28);  // binomial, five standard deviations
     }
 }
 
 TEST(Ecmp, the_next_tier_uses_all_its_links) {
-    // Two tiers of choices, 4 and 4: without a salt of its own, each second switch would use one link only.
+    // There are two tiers with 4 choices each. Without its own salt, each switch of the second tier would use only one
+    // link.
     Network network;
     Probe& a = network.add<Probe>();
     Probe& b = network.add<Probe>();
@@ -135,7 +136,8 @@ TEST(RedTest, a_standing_queue_is_marked_and_only_what_is_ect) {
         EXPECT_NEAR(static_cast<double>(stats.max_queued_bytes), (kStanding + 0.5) * kBytes, kBytes / 2);
         EXPECT_EQ(stats.enqueued_packets, kPackets + kStanding);
         const double expected = ecn == wire::kEcnEct0 ? 0.8 * 0.5 * kPackets : 0;
-        EXPECT_NEAR(static_cast<double>(stats.marked_packets), expected, 0.025 * expected);  // 2 % for 49 or 51 packets
+        // 2 % tolerance for 49 or 51 packets in the queue.
+        EXPECT_NEAR(static_cast<double>(stats.marked_packets), expected, 0.025 * expected);
         EXPECT_EQ(std::ranges::count_if(incast.receiver->arrivals, &Probe::Arrival::ce),
                   static_cast<ptrdiff_t>(stats.marked_packets));
     }
@@ -151,7 +153,7 @@ TEST(Buffer, static_threshold_is_exact) {
 }
 
 TEST(Buffer, dynamic_threshold_leaves_room_for_others) {
-    // alpha 1: one full queue takes half of the buffer, two take a third each.
+    // With alpha 1, one full queue takes half of the buffer, and two take a third each.
     for (const size_t queues : {1, 2}) {
         Network network;
         Switch& middle = network.add_switch({.buffer_bytes = 300 * kBytes, .alpha = 1});
@@ -167,7 +169,7 @@ TEST(Buffer, dynamic_threshold_leaves_room_for_others) {
         for (int i = 0; i < 400; ++i) {
             for (size_t j = 0; j < queues; ++j) from[j]->send(*to[j], kBytes);
         }
-        network.run_for(100 * kMicrosecond);  // nothing but the first packet of each has left
+        network.run_for(100 * kMicrosecond);  // only the first packet of each sender has left
         for (const Link* link : out) EXPECT_EQ(link->queued_bytes(), (queues == 1 ? 150 : 100) * kBytes);
     }
 }
@@ -175,7 +177,7 @@ TEST(Buffer, dynamic_threshold_leaves_room_for_others) {
 TEST(Buffer, is_never_exceeded_and_empty_at_the_end) {
     for (const bool pfc : {false, true}) {
         SwitchConfig config{.buffer_bytes = 50 * kBytes, .alpha = 1000};
-        if (pfc) config.pfc = Pfc{1 << 20, 1 << 19};  // pauses too late
+        if (pfc) config.pfc = Pfc{1 << 20, 1 << 19};  // the pause comes too late
         Incast incast(config, 8);
         incast.send(100);
         incast.network.run_until(kMillisecond);
@@ -192,7 +194,7 @@ TEST(Buffer, is_never_exceeded_and_empty_at_the_end) {
 }
 
 TEST(PfcTest, an_incast_loses_nothing_with_it_and_much_without) {
-    // Headroom at 10 Gb/s and 1 us: 2 us * 1.25 GB/s and two frames, 4.6 KB.
+    // The headroom at 10 Gb/s and 1 us is 2 us * 1.25 GB/s and two frames: 4.6 KB.
     SwitchConfig config{.buffer_bytes = 8 * (20'000 + 4'600), .alpha = 1};
     Incast lossy(config, 8);
     config.pfc = Pfc{20'000, 10'000};
@@ -210,7 +212,7 @@ TEST(PfcTest, an_incast_loses_nothing_with_it_and_much_without) {
         EXPECT_GT(link->paused_time(), 5 * kMillisecond) << "each gets an eighth of 6.5 ms of packets";
     }
     EXPECT_EQ(lossless.out->stats().pauses, 0u);
-    // The bottleneck never ran dry: the last arrival is when 8000 packets are through.
+    // The bottleneck was never idle: the last packet arrives after exactly 8000 transmission times.
     const Time first = 2 * (wire_time(kBytes, 10 * kGbps) + kMicrosecond);
     EXPECT_EQ(lossless.receiver->arrivals.back().time, first + 7999 * wire_time(kBytes, 10 * kGbps));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The set-ups of MP-RDMA's evaluation, as rove-sim will build them, with rc flows for want of others.
+// Tests the topologies of MP-RDMA's evaluation, as rove-sim builds them, with rc flows.
 #include "fabric/topology.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace rove::fabric {
 namespace {
 
-// Figure 5: ten hosts at 40 Gb/s, four paths of different rate and marking, base RTT 16 us.
+// Figure 5: ten hosts at 40 Gb/s, four paths with different rates and marking, base RTT 16 us.
 TEST(Figures, four_unequal_paths) {
     Network network;
     std::vector<PathConfig> paths;
@@ -25,7 +25,7 @@ TEST(Figures, four_unequal_paths) {
     const TwoRacks racks = parallel_paths(network, rack, paths);
     ASSERT_EQ(racks.paths.size(), 4u);
     EXPECT_EQ(racks.paths[2].forward.config().bits_per_s, 60 * kGbps);
-    // One flow by hand on each path.
+    // Places one flow on each path by its source port.
     std::deque<Flow> flows;
     for (size_t i = 0; i < 4; ++i) {
         const uint16_t port =
@@ -45,7 +45,7 @@ TEST(Figures, four_unequal_paths) {
     EXPECT_EQ(racks.paths[3].forward.stats().marked_packets, 0u) << "40 Gb/s into 80";
 }
 
-// Figure 12b: 4 spines, 32 leaves, 320 hosts; permutation across leaves.
+// Figure 12b: 4 spines, 32 leaves, 320 hosts, and a permutation across leaves.
 TEST(Figures, leaf_spine_with_320_hosts) {
     Network network;
     LeafSpineConfig config;
@@ -98,7 +98,7 @@ TEST(Figures, permutations_differ_and_stay_across_racks) {
     }
 }
 
-// Figures 11b, 14 and 15: rates, marks and cuts that change while the network runs, and what a sampler sees of them.
+// Figures 11b, 14 and 15: rates, marks and cuts change while the network runs, and a sampler observes them.
 TEST(Figures, a_path_degrades_is_cut_and_comes_back) {
     Network network;
     const std::vector<PathConfig> paths(4, {.link = {.bits_per_s = 10 * kGbps}});
@@ -142,7 +142,7 @@ TEST(Routes, what_cannot_be_reached_is_said_at_once) {
 }
 
 TEST(Routes, only_shortest_ways) {
-    // Three switches in a ring: a neighbour that is as far from the destination is no next hop.
+    // Three switches in a ring. A neighbour at the same distance from the destination is no next hop.
     Network network;
     std::vector<Switch*> ring;
     std::vector<Host*> hosts;
@@ -164,7 +164,7 @@ TEST(Routes, only_shortest_ways) {
     }
 }
 
-// Figure 17: N senders in other places, one receiver, lossless.
+// Figure 17: N senders in other racks and one receiver, lossless.
 TEST(Figures, incast) {
     Network network;
     const std::vector<PathConfig> paths(4);

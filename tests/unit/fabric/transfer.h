@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A workload that looks at what arrives.
+// A workload that checks the data that arrives.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 
 namespace rove::fabric {
 
-// WRITEs of random lengths from one random place to another, each to its own range of the target, and in the end
-// compared.
+// Sends WRITEs of random lengths from random source offsets, each to its own range of the target, and compares the data
+// in the end.
 class Transfer final : Consumer {
   public:
     Transfer(Network& network, Host& from, Host& to, uint64_t seed, uint32_t bytes, bool multipath = false,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flow sizes, arrivals and files of them; flows on recycled queue pairs, and how long they take.
+// Tests flow sizes, arrivals and their files, and flows on recycled queue pairs with their completion times.
 #include "fabric/workload.h"
 
 #include <gtest/gtest.h>
@@ -103,7 +103,7 @@ TEST(ArrivalsTest, PoissonOffersItsLoadToAllOthersAlike) {
     EXPECT_TRUE(poisson({.hosts = 8, .bits_per_s = 0, .until = kUntil}, sizes_of(kAliStorage), Random(3, 1)).empty());
 }
 
-// The gaps of a Poisson process vary as much as they last.
+// The standard deviation of a Poisson process's gaps equals their mean.
 TEST(ArrivalsTest, PoissonGapsAreExponential) {
     const std::vector<FlowSpec> flows =
         poisson({.hosts = 2, .bits_per_s = 8e9, .until = 100 * kMillisecond}, sizes_of("1000 100"), Random(1, 1));
@@ -160,7 +160,7 @@ struct WorkloadTest : testing::Test {
         config.rack.access = {.bits_per_s = 100 * kGbps, .delay = kMicrosecond};
         config.uplink = {.bits_per_s = 100 * kGbps, .delay = kMicrosecond};
         config.rack.tor.pfc = config.spine.pfc = Pfc{};
-        config.rack.host.transport.paths.initial_window = 128;  // a round trip's worth
+        config.rack.host.transport.paths.initial_window = 128;  // the packets of one round trip
         return config;
     }
     std::vector<FlowRecord> run(uint64_t seed, std::vector<FlowSpec> flows, bool multipath, Time until,
@@ -198,7 +198,7 @@ TEST_F(WorkloadTest, AFlowAloneTakesTheIdealTime) {
     }
 }
 
-// As other simulators have them: 48 bytes of headers, an ACK of 60, and no gaps. A flow of one packet crosses four
+// Frame sizes of other simulators: 48 bytes of headers, an ACK of 60, and no gaps. A flow of one packet crosses four
 // links of 100 Gb/s and 1 us, and so does its ACK.
 TEST_F(WorkloadTest, FramesCountAsTheConfigurationSays) {
     for (const bool multipath : {false, true}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Address handles, and neighbours that move.
+// Tests address handles, and neighbours that move.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -19,7 +19,7 @@ namespace {
 class AddressTest : public VerbsTest {
   protected:
     datapath::Runtime& runtime() const { return *static_cast<Device*>(context_->device)->runtime; }
-    // `address`, which has this MAC, asks who we are.
+    // Handles a request for our address from `address`, which has this MAC.
     void appear(const wire::MacAddress& mac, const std::string& address) {
         datapath::Neighbours neighbour(mac, {}, {*datapath::parse_subnet(address + "/24")}, {}, {});
         std::vector<uint8_t> frame(datapath::kMaxDiscoveryBytes);
@@ -45,7 +45,7 @@ TEST_F(AddressTest, HandlesFollowANeighbourThatMoves) {
     EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
-// The peer is asked for mp for a quarter of a second, and says nothing.
+// rove asks the peer for mp for a quarter of a second, without an answer.
 TEST_F(AddressTest, AQpThatIsBeingConnectedFollowsANeighbourThatMoves) {
     const wire::MacAddress before{2, 0, 0, 0, 0, 5}, after{2, 0, 0, 0, 0, 6};
     appear(before, "10.9.0.5");
@@ -90,7 +90,7 @@ class RouteTest : public AddressTest {
     static constexpr uint8_t kDscp = 46 << 2, kNotEct = 0, kEct0 = 2;
 };
 
-// As the receiver finds it in the GRH. The ECN bits are rove's.
+// The route as the receiver finds it in the GRH. rove sets the ECN bits itself.
 TEST_F(RouteTest, ADatagramsPacketHasTheRouteOfItsHandle) {
     ibv_qp_init_attr init = init_attr(IBV_QPT_UD);
     ibv_qp* qp = ibv_create_qp(pd_, &init);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that rdma-core 44 does not have, calls that rove refuses, and what calls leave in errno.
+// Tests calls that rdma-core 44 lacks, calls that rove refuses, and the errno after calls.
 #include <unistd.h>
 
 #include <bit>
@@ -18,7 +18,7 @@ struct ibv_dmah;
 namespace rove::verbs {
 namespace {
 
-// As in rdma-core 65, whatever the installed headers say.
+// The declarations of rdma-core 65, independent of the installed headers.
 struct MrInitAttr {
     size_t length;
     int access;
@@ -42,7 +42,7 @@ ibv_comp_cntr* create_comp_cntr(ibv_context*, void*) asm("ibv_create_comp_cntr")
 int qp_attach_comp_cntr(ibv_qp*, ibv_comp_cntr*, void*) asm("ibv_qp_attach_comp_cntr");
 }
 
-// What `call` leaves in errno.
+// Returns the errno that `call` leaves.
 template <class Call>
 int errno_after(Call call) {
     errno = 0;
@@ -94,12 +94,12 @@ TEST_F(VerbsTest, RegisteringByAttributes) {
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
     attr.comp_mask = 0;  // no address
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
-    attr.comp_mask = 2 | 4;  // an address, and a dma-buf
+    attr.comp_mask = 2 | 4;  // an address and a dma-buf
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
-    attr.comp_mask = 2 | 8;  // an offset into nothing
+    attr.comp_mask = 2 | 8;  // an offset without a dma-buf
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
-    attr.comp_mask = 1 | 4 | 8;  // a dma-buf, which this is not: errors are those of ibv_reg_dmabuf_mr
-    attr.fd = -1;                // whether memory of GPUs can be registered
+    attr.comp_mask = 1 | 4 | 8;  // a file that is no dma-buf: errors are the same as those from ibv_reg_dmabuf_mr
+    attr.fd = -1;                // asks whether GPU memory can be registered
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EOPNOTSUPP);
     attr.fd = (1 << 20) - 1;
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EBADF);
@@ -141,7 +141,7 @@ TEST_F(VerbsTest, BuffersAreMemoryOfTheProcess) {
 }
 
 TEST_F(VerbsTest, AnOperationThatNobodyKnowsDoesNotCrash) {
-    // What a call does that a later libibverbs has, and rove does not export.
+    // Calls of a later libibverbs reach these operations, because rove does not export them.
     const auto* operations = reinterpret_cast<void* (*const*)()>(verbs_get_ctx(context_)->priv);
     ASSERT_NE(operations, nullptr);
     for (const int index : {0, 3, 97, 511})
@@ -176,8 +176,9 @@ TEST_F(VerbsTest, CallsThatReturnAnErrorAlsoLeaveItInErrno) {
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_modify_qp(qp, &to, IBV_QP_STATE), EINVAL); }), EINVAL);
     EXPECT_EQ(ibv_modify_qp(qp, &to, kInitMask), 0);
     to = attr_for(IBV_QPS_RTR, 1);
-    to.ah_attr.grh.dgid.raw[15] = 99;  // an address that nobody has
-    // After 3 s, of which those do not count in which this process is off its core: its neighbours may be as well.
+    to.ah_attr.grh.dgid.raw[15] = 99;  // an address that no host has
+    // The call fails after 3 s. Time that this process spends off its core does not count, because its neighbours may
+    // also be off theirs.
     std::chrono::steady_clock::time_point on_its_core;
     std::thread busy_machine([&on_its_core] {
         const char* const command =
@@ -195,7 +196,7 @@ TEST_F(VerbsTest, CallsThatReturnAnErrorAlsoLeaveItInErrno) {
 }
 
 TEST_F(VerbsTest, AListOfDevicesLeavesErrnoAlone) {
-    // The real library, which finds no kernel with RDMA, sets ENOSYS.
+    // The real library finds no kernel support for RDMA and sets ENOSYS.
     EXPECT_EQ(errno_after([] { ibv_free_device_list(ibv_get_device_list(nullptr)); }), 0);
 }
 

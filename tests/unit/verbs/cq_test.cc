@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion queues: their size, the extended ones, timestamps, moderation, overrun.
+// Tests completion queues: their size, the extended API, timestamps, moderation and overrun.
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,7 +16,7 @@ TEST_F(EventTest, ResizingKeepsWhatIsQueued) {
     ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
     init.send_cq = cq;
     ibv_qp* c = ibv_create_qp(pd_, &init);
-    connect(c, c->qp_num);  // to itself
+    connect(c, c->qp_num);  // connects the QP to itself
     uint64_t posted = 0, polled = 0;
     const auto complete = [&](int count) {
         ibv_send_wr wr{}, *bad;
@@ -26,7 +26,7 @@ TEST_F(EventTest, ResizingKeepsWhatIsQueued) {
             wr.wr_id = posted++;
             ASSERT_EQ(ibv_post_send(c, &wr, &bad), 0);
         }
-        // Seen without a poll of the CQ itself.
+        // Waits without polling the CQ under test.
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
         ibv_wc wc;
         while (from(c).transport.sq.room() != 8 && std::chrono::steady_clock::now() < end) ibv_poll_cq(cq_, 1, &wc);
@@ -34,7 +34,7 @@ TEST_F(EventTest, ResizingKeepsWhatIsQueued) {
     const auto poll = [&](int count) {
         for (int i = 0; i < count; ++i) EXPECT_EQ(wait(cq).wr_id, polled++);
     };
-    for (int round = 0; round < 4; ++round) {  // so that the next ones go around the end of the ring
+    for (int round = 0; round < 4; ++round) {  // so that later completions wrap around the end of the ring
         complete(7);
         poll(7);
     }
@@ -56,7 +56,8 @@ TEST_F(EventTest, ResizingKeepsWhatIsQueued) {
     EXPECT_EQ(ibv_destroy_cq(cq), 0);
 }
 
-// Both clocks, before and after it: a completion is dated when the worker makes it, not when it is polled.
+// Reads both clocks before and after a completion. Its timestamp is the time at which the worker creates it, not the
+// time of the poll.
 TEST_F(EventTest, CompletionTimestamps) {
     ibv_device_attr_ex device;
     ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &device), 0);
@@ -70,7 +71,7 @@ TEST_F(EventTest, CompletionTimestamps) {
     ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
     init.send_cq = ibv_cq_ex_to_cq(cq);
     ibv_qp* c = ibv_create_qp(pd_, &init);
-    connect(c, c->qp_num);  // to itself
+    connect(c, c->qp_num);  // connects the QP to itself
     const auto raw_ns = [&] {
         ibv_values_ex values{.comp_mask = IBV_VALUES_MASK_RAW_CLOCK, .raw_clock = {}};
         EXPECT_EQ(ibv_query_rt_values_ex(context_, &values), 0);
@@ -123,7 +124,7 @@ TEST_F(VerbsTest, ACompletionQueueMayIgnoreItsOverrun) {
     ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
     init.send_cq = ibv_cq_ex_to_cq(cq);
     ibv_qp* c = ibv_create_qp(pd_, &init);
-    connect(c, c->qp_num);  // to itself
+    connect(c, c->qp_num);  // connects the QP to itself
     ibv_send_wr wr{}, *bad;
     wr.opcode = IBV_WR_RDMA_WRITE;
     wr.send_flags = IBV_SEND_SIGNALED;
@@ -145,7 +146,7 @@ TEST_F(EventTest, ExtendedPolling) {
     ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
     init.send_cq = ibv_cq_ex_to_cq(cq);
     ibv_qp* c = ibv_create_qp(pd_, &init);
-    connect(c, c->qp_num);  // to itself
+    connect(c, c->qp_num);  // connects the QP to itself
     ibv_send_wr wr{}, *bad;
     wr.wr_id = 11;
     wr.opcode = IBV_WR_RDMA_WRITE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices, ports and their tables, and the object lifetimes that verbs promises.
+// Tests devices, ports and their tables, and the object lifetimes that verbs promises.
 #include <endian.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -81,7 +81,8 @@ TEST_F(VerbsTest, AChannelOfAnotherContextIsRefused) {
     EXPECT_EQ(ibv_close_device(other), 0);
 }
 
-// As many as ibv_query_device says, and then ENOMEM. All but the last one are only counted here.
+// The device creates as many objects as ibv_query_device reports, and then fails with ENOMEM. All but the last object
+// only take a quota here.
 TEST_F(VerbsTest, LimitsOfTheDeviceAreKept) {
     ibv_device_attr limits;
     ASSERT_EQ(ibv_query_device(context_, &limits), 0);
@@ -112,7 +113,7 @@ TEST_F(VerbsTest, LimitsOfTheDeviceAreKept) {
         device.qps, limits.max_qp, [&] { return ibv_create_qp(pd_, &init); }, ibv_destroy_qp);
 }
 
-// All of a process have one table of numbers.
+// All devices of a process share one table of QP numbers.
 TEST(Devices, ShareTheNumbersOfQueuePairs) {
     datapath::Config config;
     for (const char* address : {"10.8.0.1/24", "10.8.1.1/24", "10.8.2.1/24"})
@@ -167,7 +168,7 @@ TEST_F(VerbsTest, AddressHandles) {
     EXPECT_EQ(ibv_create_ah(pd_, &attr), nullptr);
     EXPECT_EQ(errno, EINVAL);
     attr = own_address();
-    attr.grh.sgid_index = 2;  // IPv6 source, IPv4 destination
+    attr.grh.sgid_index = 2;  // IPv6 source with IPv4 destination
     EXPECT_EQ(ibv_create_ah(pd_, &attr), nullptr);
     EXPECT_EQ(errno, EINVAL);
 }
@@ -208,7 +209,8 @@ TEST_F(VerbsTest, SharedReceiveQueueArguments) {
     EXPECT_EQ(errno, EINVAL);
 }
 
-// By the kernel's clock, read before and after: however long a thread waits for a core between two readings.
+// Each reading is bracketed by two readings of the kernel's clock, so the test holds however long the thread waits for
+// a core.
 TEST_F(VerbsTest, TheClockRunsAtItsRate) {
     constexpr double kTolerance = 0.01;
     const auto ns = [](const timespec& time) { return static_cast<double>(time.tv_sec) * 1e9 + time.tv_nsec; };

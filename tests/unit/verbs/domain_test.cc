@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Protection domains, thread domains and parent domains; contexts that are closed before their objects; what is
-// refused.
+// Tests protection domains, thread domains and parent domains, contexts that are closed before their objects, and
+// refused calls.
 #include <fcntl.h>
 
 #include <cerrno>
@@ -40,7 +40,7 @@ class DomainTest : public VerbsTest {
 };
 
 TEST_F(DomainTest, AParentDomainIsItsProtectionDomain) {
-    // A QP of the parent domain uses memory of the protection domain, and the other way round.
+    // A QP of the parent domain uses memory of the protection domain, and vice versa.
     ibv_mr* mr = ibv_reg_mr(parent_, buffer_.data(), 4096, kAllAccess);
     ASSERT_NE(mr, nullptr);
     EXPECT_EQ(mr->pd, parent_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SQD: what was begun ends, and those who ask are told.
+// Tests SQD: requests in progress complete, and the event comes only if it was requested.
 #include <chrono>
 
 #include "event_fixture.h"
@@ -17,7 +17,7 @@ class DrainTest : public EventTest {
         wr.send_flags = IBV_SEND_SIGNALED;
         return wr;
     }
-    // A SEND that waits for a receive of b's.
+    // Posts a SEND that waits for a receive of b.
     void send_and_wait() {
         ibv_qp_attr patient{};
         patient.qp_state = IBV_QPS_SQD;
@@ -33,7 +33,7 @@ class DrainTest : public EventTest {
         while (!has_begun() && std::chrono::steady_clock::now() < end) ASSERT_EQ(ibv_poll_cq(cq_, 1, &wc), 0);
         ASSERT_TRUE(has_begun());
     }
-    // What has not is not waited for.
+    // Returns true if the request has started. A request that has not started does not delay draining.
     bool has_begun() const {
         const datapath::Runtime::Pause pause(*from(a_).runtime);
         return from(a_).transport.position.begun_wqe != from(a_).transport.sq.consumed();
@@ -51,7 +51,7 @@ class DrainTest : public EventTest {
         EXPECT_EQ(attr.qp_state, IBV_QPS_SQD);
         return attr.sq_draining != 0;
     }
-    // The event is pushed by who also clears sq_draining.
+    // Returns true if an event is queued. The code that clears sq_draining also pushes the event.
     bool has_event() const { return is_readable(context_->async_fd, 0); }
 };
 

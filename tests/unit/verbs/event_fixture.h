@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two connected RC QPs, of which one receives into a CQ with a channel.
+// Two connected RC QPs. The second receives into a CQ with a completion channel.
 #pragma once
 
 #include <poll.h>
@@ -33,7 +33,7 @@ class EventTest : public VerbsTest {
         EXPECT_EQ(ibv_destroy_comp_channel(channel_), 0);
         VerbsTest::TearDown();
     }
-    // A message from a to b, at whose end a completion is seen on a's side.
+    // Sends a message from a to b, and waits for its completion at a.
     void send(unsigned flags) {
         ibv_recv_wr recv{}, *bad_recv;
         ASSERT_EQ(ibv_post_recv(b_, &recv, &bad_recv), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion channels and asynchronous events: what waits, what wakes it, and what signals do.
+// Tests completion channels and asynchronous events: waiting calls, wake-ups and signals.
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -73,14 +73,14 @@ TEST(EventQueue, EveryThreadThatWaitsGetsAnEvent) {
     for (int event = 1; event <= 2000; ++event) {
         queue.push(event);
         pushed += event;
-        if (event % 100 == 0) usleep(1000);  // so that they wait
+        if (event % 100 == 0) usleep(1000);  // so that the threads wait
     }
     for (std::thread& thread : waiting) thread.join();
     EXPECT_EQ(sum, pushed);
     EXPECT_FALSE(is_readable(queue.fd(), 0));
 }
 
-// Sends signals to the thread that made it for a tenth of a second, then does `last`.
+// Sends signals to the constructing thread for a tenth of a second, then calls `last`.
 class Signals {
   public:
     Signals(int flags, auto last) {
@@ -105,7 +105,7 @@ class Signals {
     std::thread thread_;
 };
 
-// signal(7): as read() does.
+// signal(7): the wait restarts like read().
 TEST_F(VerbsTest, WaitingForAnEventGoesOnAfterASignalThatRestarts) {
     Cq& cq = from(cq_);
     ibv_comp_channel* channel = ibv_create_comp_channel(context_);
@@ -147,7 +147,7 @@ TEST_F(VerbsTest, WaitingForAnEventEndsWithASignalThatDoesNotRestart) {
     EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
-// D21
+// D21: unread port events do not accumulate. Only the last event of each type stays.
 TEST_F(VerbsTest, PortEventsThatNobodyReadsDoNotPileUp) {
     Provider& provider = *from(context_->device).provider;
     const datapath::RdmaInterface& port = *from(context_).interface;
@@ -187,7 +187,7 @@ TEST_F(EventTest, SolicitedOnly) {
     send(0);
     EXPECT_FALSE(is_readable(channel_->fd, 0));
     send(IBV_SEND_SOLICITED);
-    EXPECT_TRUE(is_readable(channel_->fd, 1000));  // and is dropped, not taken, when the CQ goes
+    EXPECT_TRUE(is_readable(channel_->fd, 1000));  // destroying the CQ drops the event unread
 }
 
 // IBTA 11.4.2.2

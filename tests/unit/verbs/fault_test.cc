@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registered memory that has gone: the process lives, and every request ends as with a wrong key.
+// Tests registered memory that the program has unmapped: the process survives, and every request ends as with a wrong
+// key.
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -20,7 +21,7 @@ constexpr size_t kFileBytes = 4 * kPage;
 
 enum class How { kUnmapped, kProtected, kTruncated };
 
-// `a` talks to `b`. Of the memory `gone_`, the pages from `from` on have gone.
+// `a` is connected to `b`. vanish() removes the pages of `gone_` from the parameter `from` on.
 class FaultTest : public ConnectedTest, public testing::WithParamInterface<std::tuple<How, size_t>> {
   protected:
     void SetUp() override {
@@ -54,7 +55,7 @@ class FaultTest : public ConnectedTest, public testing::WithParamInterface<std::
         }
         testing::internal::CaptureStderr();
     }
-    // One line for the region.
+    // Expects one line of output for the region.
     void expect_told() {
         const std::string told = testing::internal::GetCapturedStderr();
         EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
@@ -80,7 +81,7 @@ class FaultTest : public ConnectedTest, public testing::WithParamInterface<std::
         ibv_query_qp(qp, &attr, IBV_QP_STATE, &init);
         return attr.qp_state;
     }
-    // Another pair is not disturbed.
+    // Expects that another pair of QPs still works.
     void expect_others_go_on() const {
         ibv_qp_init_attr attr = init_attr(IBV_QPT_RC);
         ibv_qp* c = ibv_create_qp(pd_, &attr);
@@ -167,7 +168,7 @@ TEST_P(FaultTest, WhatIsSent) {
         wr.wr.rdma = {.remote_addr = reinterpret_cast<uintptr_t>(buffer_.data()) + 20'000, .rkey = target->rkey};
         return wr;
     };
-    // What was posted before it succeeds, in one burst or not; what is behind it is flushed.
+    // Requests posted before the fault succeed, in one burst or in several. Requests behind it are flushed.
     ibv_sge far = there(100);
     far.addr += 3 * kPage;
     ibv_send_wr fourth = write(sge(0, 100), 4, nullptr), third = write(far, 3, &fourth),
@@ -244,7 +245,8 @@ INSTANTIATE_TEST_SUITE_P(All, FaultTest,
                          testing::Combine(testing::Values(How::kUnmapped, How::kProtected, How::kTruncated),
                                           testing::Values(size_t{0}, kPage, 2 * kPage)));
 
-// What is not ours goes to the program's own handler, also if that was installed after ours, and calls it in its turn.
+// A fault outside registered memory goes to the program's own handler. This also works if that handler was installed
+// after ours, and calls ours in turn.
 class HandlerTest : public VerbsTest {
   protected:
     static void go_back(int, siginfo_t*, void*) { siglongjmp(back, 1); }
@@ -259,7 +261,7 @@ class HandlerTest : public VerbsTest {
 
 TEST_F(HandlerTest, FaultsOfTheProgramsOwn) {
     auto* page = static_cast<uint8_t*>(mmap(nullptr, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    // The second hands on to what it found, which is ours, which hands on to the first.
+    // The second handler calls the handler that it replaced. That is ours, which calls the first.
     for (const auto handler : {go_back, hand_on}) {
         struct sigaction theirs {
         }, now{};
@@ -277,7 +279,7 @@ TEST_F(HandlerTest, FaultsOfTheProgramsOwn) {
     munmap(page, kPage);
 }
 
-// The thread's floating point modes are its own.
+// The thread keeps its floating point modes.
 TEST_F(HandlerTest, ModesStay) {
     auto* page =
         static_cast<uint8_t*>(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));

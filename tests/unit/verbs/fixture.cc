@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See fixture.h.
+// Defines the fixtures of fixture.h.
 #include "fixture.h"
 
 #include <unistd.h>
@@ -25,7 +25,7 @@ address = "10.9.0.2"
 mac = "02:00:00:00:00:02"
 )";
 
-// Before anybody asks for devices: the datapath starts once in a process.
+// Runs before the first call for devices, because the runtime starts once per process.
 const bool configured = [] {
     char path[] = "/tmp/rove-verbs-test-XXXXXX";
     const int fd = mkstemp(path);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device without a network: a null port whose packets to its own address come back. All of lib/verbs can be used on
-// it.
+// A device without a network: a null port that loops back packets to its own address. All of lib/verbs works on it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +29,7 @@ class VerbsTest : public testing::Test {
     ibv_qp_init_attr init_attr(ibv_qp_type type, ibv_srq* srq = nullptr) const;
     ibv_ah_attr own_address() const;
     ibv_qp_attr attr_for(ibv_qp_state state, uint32_t peer_qpn) const;
-    // Takes a QP from RESET to RTS, talking to `peer_qpn` of this device.
+    // Takes a QP from RESET to RTS, connected to `peer_qpn` of this device.
     void connect(ibv_qp* qp, uint32_t peer_qpn) const;
     void start_ud(ibv_qp* qp) const;
     // Waits up to two seconds for a completion.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory regions: rights, ranges, and what the manual says of wrong ones.
+// Tests memory regions: access rights, ranges, and the errors that the manual specifies.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ class MemoryTest : public ConnectedTest {
         EXPECT_EQ(ibv_post_send(qp, &wr, &bad), 0);
         return wait(cq_);
     }
-    // A WRITE or READ by a. After an error both queue pairs are connected anew.
+    // Posts a WRITE or READ at a. After an error, both queue pairs are connected again.
     ibv_wc_status move(ibv_wr_opcode opcode, ibv_sge local, uint64_t remote, uint32_t rkey) const {
         ibv_send_wr wr{};
         wr.sg_list = &local;
@@ -226,7 +226,7 @@ TEST_F(MemoryTest, OnDemandPagesComeWhenTheyAreUsed) {
     EXPECT_EQ(ibv_advise_mr(pd_, IBV_ADVISE_MR_ADVICE_PREFETCH, 2, &range, 1), EINVAL);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
     munmap(memory, 4 * kPage);
-    // What is not there is as memory that has gone.
+    // Pages that do not exist give the same errors as unmapped memory.
     mr = ibv_reg_mr(pd_, memory, kPage, kAllAccess | IBV_ACCESS_ON_DEMAND);
     ASSERT_NE(mr, nullptr);
     EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), at, mr->rkey), IBV_WC_REM_ACCESS_ERR);
@@ -270,7 +270,7 @@ class WindowTest : public MemoryTest {
         EXPECT_EQ(ibv_dereg_mr(region_), 0);
         MemoryTest::TearDown();
     }
-    // The first 64 bytes of the region, to b.
+    // Binds the window to the first 64 bytes of the region, for b.
     ibv_wc bind(unsigned access, ibv_mr* region) {
         ibv_send_wr wr{};
         wr.opcode = IBV_WR_BIND_MW;
@@ -337,7 +337,7 @@ TEST_F(WindowTest, ASendWithInvalidateEndsItAndSaysSo) {
     EXPECT_EQ(write_to(rkey_, address(kPage)), IBV_WC_REM_ACCESS_ERR);
 }
 
-// IBTA 10.6.7.2.2: the index is the window's, whatever a bind says.
+// IBTA 10.6.7.2.2: the window keeps its index, whatever the bind requests.
 TEST_F(WindowTest, OnlyTheLowByteOfABindCounts) {
     rkey_ = 0xFFFFFF00 ^ window_->rkey;
     ASSERT_EQ(bind(kReadWrite, region_).status, IBV_WC_SUCCESS);
@@ -388,7 +388,7 @@ TEST_F(WindowTest, OfType1IsBoundToADomain) {
     bind(address(kPage), 64);
     EXPECT_EQ(write_to(window->rkey, address(kPage + 48)), IBV_WC_SUCCESS);
     const uint32_t old = window->rkey;
-    bind(address(kPage + 64), 64);  // again, without an end between
+    bind(address(kPage + 64), 64);  // a second bind, without an invalidation between
     EXPECT_EQ(write_to(window->rkey, address(kPage + 64)), IBV_WC_SUCCESS);
     EXPECT_EQ(write_to(old, address(kPage)), IBV_WC_REM_ACCESS_ERR);
     EXPECT_EQ(ibv_dereg_mr(region_), EBUSY);
@@ -414,7 +414,8 @@ TEST_F(WindowTest, BindingsThatMayNotBe) {
     EXPECT_EQ(ibv_dereg_mr(unbindable), 0) << "nothing is bound to it";
 }
 
-// 2^20 windows, and QPs that have none of them: walking all windows for each took minutes, and this test its timeout.
+// 2^20 windows, and QPs without any. Walking all windows for each QP took minutes and exceeded the timeout of this
+// test.
 TEST_F(VerbsTest, WindowsAreFreedOneByOne) {
     ibv_device_attr device;
     ASSERT_EQ(ibv_query_device(context_, &device), 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multicast groups: the QPs of the sending device that have joined one get what the device sends to it.
+// Tests multicast groups: QPs of the sending device that have joined a group receive the packets that the device sends
+// to it.
 #include <cstring>
 
 #include "fixture.h"
@@ -9,7 +10,7 @@ namespace rove::verbs {
 namespace {
 
 constexpr uint32_t kGroupQpn = 0xFFFFFF, kDatagramBytes = 100, kGrhBytes = 40;
-constexpr size_t kSlot = 1024;  // a receive's place in the buffer
+constexpr size_t kSlot = 1024;  // the space of a receive in the buffer
 
 class MulticastTest : public VerbsTest {
   protected:
@@ -32,7 +33,7 @@ class MulticastTest : public VerbsTest {
         for (ibv_qp* qp : qps_) EXPECT_EQ(ibv_destroy_qp(qp), 0);
         VerbsTest::TearDown();
     }
-    // Posts a receive with wr_id and place `slot`.
+    // Posts a receive with `slot` as its wr_id and its place in the buffer.
     void receive(ibv_qp* qp, uint64_t slot) const {
         ibv_sge at = sge(slot * kSlot, kSlot);
         ibv_recv_wr wr{.wr_id = slot, .next = nullptr, .sg_list = &at, .num_sge = 1}, *bad;
@@ -49,7 +50,7 @@ class MulticastTest : public VerbsTest {
         wr.wr.ud = {.ah = ah_, .remote_qpn = kGroupQpn, .remote_qkey = 0x1234};
         ASSERT_EQ(ibv_post_send(qp, &wr, &bad), 0);
     }
-    // The wr_ids of the receives that complete until the device has been silent for a while; all data is right.
+    // Returns the wr_ids of the receives that complete until the device is silent for a while, and checks their data.
     std::vector<uint64_t> received(const ibv_qp* from) {
         std::vector<uint64_t> slots;
         for (int silent = 0; silent < 20'000; ++silent) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Posting: what is refused and where a list stops.
+// Tests posting: the requests that are refused, and the place where a list stops.
 #include <cerrno>
 #include <chrono>
 
@@ -37,11 +37,11 @@ TEST_F(PostTest, RequestsThatNoQueuePairTakes) {
     wr.opcode = IBV_WR_TSO;
     refused(a_, wr);
     wr = request(IBV_WR_RDMA_WRITE, 8);
-    wr.num_sge = 3;  // made for two
+    wr.num_sge = 3;  // created for two
     refused(a_, wr);
     wr.num_sge = -1;
     refused(a_, wr);
-    wr = request(IBV_WR_SEND, 65);  // made for 64 bytes inline
+    wr = request(IBV_WR_SEND, 65);  // created for 64 bytes inline
     wr.send_flags |= IBV_SEND_INLINE;
     refused(a_, wr);
     wr = request(IBV_WR_RDMA_READ, 8);
@@ -99,12 +99,12 @@ TEST_F(PostTest, OpcodesByType) {
     refused(ud, unaddressed);
     init = init_attr(IBV_QPT_UC);
     ibv_qp* uc = ibv_create_qp(pd_, &init);
-    refused(uc, request(IBV_WR_SEND, 8));  // still in RESET
+    refused(uc, request(IBV_WR_SEND, 8));  // the QP is still in RESET
     EXPECT_EQ(ibv_destroy_qp(ud), 0);
     EXPECT_EQ(ibv_destroy_qp(uc), 0);
 }
 
-// IBTA 11.2.2.1. A PD is of one context, so this also keeps out what belongs to another device.
+// IBTA 11.2.2.1. A PD belongs to one context, so this also refuses the handles of another device.
 TEST_F(PostTest, AnAddressHandleOfAnotherProtectionDomain) {
     ibv_qp_init_attr init = init_attr(IBV_QPT_UD);
     ibv_qp* ud = ibv_create_qp(pd_, &init);
@@ -128,7 +128,7 @@ TEST_F(PostTest, AnAddressHandleOfAnotherProtectionDomain) {
     EXPECT_EQ(ibv_destroy_qp(ud), 0);
 }
 
-// D1
+// D1: a datagram has to fit into one packet.
 TEST_F(PostTest, ADatagramIsOnePacket) {
     ibv_qp_init_attr init = init_attr(IBV_QPT_UD);
     ibv_qp* ud = ibv_create_qp(pd_, &init);
@@ -179,7 +179,7 @@ TEST_F(PostTest, ReceivesOfAQueuePairThatHasASharedQueueOrIsReset) {
     }
     ibv_sge sges[2] = {sge(0, 8), sge(8, 8)};
     wr.sg_list = sges;
-    wr.num_sge = 2;  // made for one
+    wr.num_sge = 2;  // created for one
     bad = nullptr;
     EXPECT_EQ(ibv_post_srq_recv(srq, &wr, &bad), EINVAL);
     EXPECT_EQ(bad, &wr);
@@ -199,8 +199,8 @@ TEST_F(PostTest, AListIsTakenUpToTheBadRequest) {
     EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
 }
 
-// After rounds of several posts and a poll, posts wait for the next poll. A program that then spins on memory still
-// gets its data: the background thread sends it.
+// After rounds of several posts and a poll, posts wait for the next poll. If the program then spins on memory, the
+// progress thread still sends the data.
 TEST_F(PostTest, PostsThatNoPollFollows) {
     for (int round = 0; round < 50; ++round) {
         for (int post = 0; post < 3; ++post) {
@@ -254,7 +254,7 @@ TEST_F(PostTest, InlineDataIsTakenAtOnce) {
     buffer_[0] = 1;
     ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 64);
     wr.send_flags |= IBV_SEND_INLINE;
-    sge_.lkey = 0;  // not looked at
+    sge_.lkey = 0;  // inline data needs no lkey
     ASSERT_EQ(ibv_post_send(a_, &wr, &bad_), 0);
     buffer_[0] = 2;
     EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs: creation, what modify refuses, what query says.
+// Tests queue pairs: creation, changes that modify refuses, and the results of query.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -27,7 +27,7 @@ TEST_F(VerbsTest, CreationArguments) {
     refused([](ibv_qp_init_attr& attr) { attr.cap.max_inline_data = 1025; }, EINVAL);
 }
 
-// man ibv_create_qp: the SRQ's capacity is what counts.
+// man ibv_create_qp: the capacity of the SRQ counts.
 TEST_F(VerbsTest, ReceiveCapabilitiesBesideASharedQueueAreIgnored) {
     ibv_srq_init_attr shared{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0}};
     ibv_srq* srq = ibv_create_srq(pd_, &shared);
@@ -40,7 +40,7 @@ TEST_F(VerbsTest, ReceiveCapabilitiesBesideASharedQueueAreIgnored) {
     EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
-// Programs give a queue pair the flags of their regions; NICs take them.
+// Programs give a queue pair the access flags of their regions, and NICs accept them.
 TEST_F(VerbsTest, AccessFlagsThatOnlyMeanMemoryAreTaken) {
     constexpr unsigned kFlushGlobal = 1u << 8, kFlushPersistent = 1u << 9;
     for (const unsigned flag :
@@ -65,7 +65,7 @@ TEST_F(VerbsTest, TypesThatAreNotOffered) {
     }
 }
 
-// D18
+// D18: the change from RESET to ERR is refused.
 TEST_F(VerbsTest, AResetQueuePairDoesNotFail) {
     ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
     ibv_qp* qp = ibv_create_qp(pd_, &init);
@@ -196,12 +196,12 @@ TEST_F(VerbsTest, QueryGivesBackWhatEachChangeSet) {
     EXPECT_EQ(ibv_destroy_qp(qp), 0);
 }
 
-// Room for the READs that may be outstanding, on both sides, was made when it was connected.
+// Connecting the QP allocated space for the outstanding READs of both sides.
 TEST_F(VerbsTest, MoreReadsAtATimeAfterAChange) {
     ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
     ibv_qp* qp = ibv_create_qp(pd_, &init);
     const auto modify = [&](ibv_qp_state state, uint8_t reads, int mask) {
-        ibv_qp_attr attr = attr_for(state, qp->qp_num);  // itself
+        ibv_qp_attr attr = attr_for(state, qp->qp_num);  // the QP itself
         attr.max_rd_atomic = attr.max_dest_rd_atomic = reads;
         ASSERT_EQ(ibv_modify_qp(qp, &attr, mask), 0);
     };
@@ -283,7 +283,7 @@ TEST_F(VerbsTest, ConnectionOptions) {
     EXPECT_EQ(ece.vendor_id, kVendorId);
     EXPECT_EQ(ece.options, kEceMultipath) << "the configuration leaves it open";
     EXPECT_EQ(ece.comp_mask, 0u);
-    ece.options |= 1u << 9;  // of a later release
+    ece.options |= 1u << 9;  // an option of a later release
     ASSERT_EQ(ibv_set_ece(qp, &ece), 0);
     EXPECT_EQ(ece.options, kEceMultipath) << "what was accepted";
     ece.options = 0;
@@ -297,7 +297,7 @@ TEST_F(VerbsTest, ConnectionOptions) {
     connect(qp, qp->qp_num);
     EXPECT_EQ(ibv_set_ece(qp, &ece), EINVAL) << "it is connected";
     ibv_qp_attr attr{};
-    ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);  // RESET
+    ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);  // the state RESET
     ASSERT_EQ(ibv_query_ece(qp, &ece), 0);
     EXPECT_EQ(ece.options, kEceMultipath);
     EXPECT_EQ(ibv_destroy_qp(qp), 0);
@@ -308,9 +308,9 @@ TEST_F(VerbsTest, ConnectionOptions) {
     EXPECT_EQ(ibv_destroy_qp(ud), 0);
 }
 
-// The peer drops HELLO.
+// The peer drops HELLO packets.
 struct SilentPeerTest : VerbsTest {
-    // An RC QP in INIT, and what would take it to RTR with that peer.
+    // Creates an RC QP in INIT, and returns in `rtr` the attributes that take it to RTR with that peer.
     ibv_qp* create(ibv_qp_attr& rtr) {
         ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
         ibv_qp* qp = ibv_create_qp(pd_, &init);
@@ -320,8 +320,8 @@ struct SilentPeerTest : VerbsTest {
         rtr.ah_attr.grh.dgid.raw[15] = 2;
         return qp;
     }
-    // The shortest time that one of `tries` QPs takes to RTR, with rc as what it speaks then. On a busy machine each
-    // may lose its core, but not all of them for as long as a peer is asked.
+    // Returns the shortest time that one of `tries` QPs takes to RTR, and expects each to use rc. On a busy machine,
+    // any of them may lose its core, but not all of them for the whole time of a handshake.
     std::chrono::nanoseconds time_to_rc(int tries, const ibv_ece* ece = nullptr) {
         auto shortest = std::chrono::nanoseconds::max();
         for (int i = 0; i < tries; ++i) {
@@ -347,13 +347,14 @@ TEST_F(SilentPeerTest, APeerThatDoesNotSpeakMpGetsRc) {
     EXPECT_LT(time_to_rc(20), std::chrono::milliseconds(200)) << "it is asked again";
 }
 
-// An answer that came meanwhile is yet to be read, so this is no silence of the peer.
+// An answer that arrived in the meantime may still be unread, so the peer does not count as silent.
 TEST_F(SilentPeerTest, TimeThatThisProcessIsOffItsCoreDoesNotCount) {
     ibv_qp_attr attr;
     ibv_qp* qp = create(attr);
     wire::Gid peer;
     std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
-    from(context_).interface->hello_peers().record_answer(peer, false);  // it is a stranger, who is asked for 250 ms
+    // A stranger, which the handshake waits 250 ms for.
+    from(context_).interface->hello_peers().record_answer(peer, false);
     FILE* stopper = popen("sleep 0.1; kill -STOP $PPID; sleep 0.5; kill -CONT $PPID", "r");
     ASSERT_NE(stopper, nullptr);
     const auto asked = std::chrono::steady_clock::now();
@@ -363,7 +364,7 @@ TEST_F(SilentPeerTest, TimeThatThisProcessIsOffItsCoreDoesNotCount) {
     ASSERT_EQ(ibv_destroy_qp(qp), 0);
 }
 
-// What the programs have agreed on by ECE need not be asked, not even of one that spoke mp.
+// If the programs have agreed by ECE, the handshake is skipped, even with a peer that spoke mp.
 TEST_F(SilentPeerTest, AConnectionWithoutTheOptionIsRcAtOnce) {
     ibv_qp_attr attr;
     ibv_qp* qp = create(attr);
@@ -377,7 +378,8 @@ TEST_F(SilentPeerTest, AConnectionWithoutTheOptionIsRcAtOnce) {
     peers.record_answer(peer, false);  // for the other tests
 }
 
-// A dead rail, or a process that stands still: not a standard endpoint, however often it is asked.
+// The cause is a dead rail or a stopped process. The peer never counts as a standard endpoint, however often the
+// handshake runs.
 TEST_F(SilentPeerTest, TheSilenceOfAPeerThatSpokeMpIsATimeout) {
     ibv_qp_attr attr;
     ibv_qp* qp = create(attr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lib/datapath's report.h and capture.h say of a device on which something has happened.
+// Tests the output of lib/runtime's report.h and capture.h for a device that has been used.
 #include "runtime/report.h"
 
 #include <unistd.h>
@@ -68,7 +68,7 @@ TEST_F(ReportTest, QueuePairs) {
     EXPECT_EQ(paths.begin().key(), qp["udp_src"].dump());
     EXPECT_EQ(paths.front()["state"], "unknown");
     EXPECT_EQ(paths.front()["on_their_way"], 0u);
-    EXPECT_EQ(datapath::report_port_paths(runtime(), 8), Report({{"rove0", Report::object()}}));  // none in mp mode
+    EXPECT_EQ(datapath::report_port_paths(runtime(), 8), Report({{"rove0", Report::object()}}));  // no QP is in mp mode
     for (const auto report : {datapath::report_qp, datapath::report_paths, datapath::report_packets})
         EXPECT_TRUE(report(runtime(), 0xFFFFFF).is_null());
 }

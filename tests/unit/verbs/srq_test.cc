@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared receive queues: their limit, and changing their size.
+// Tests shared receive queues: their limit, and changes of their size.
 #include <cerrno>
 
 #include "event_fixture.h"
@@ -7,7 +7,7 @@
 namespace rove::verbs {
 namespace {
 
-// D17
+// D17: arming the limit of a queue that is already low raises the event immediately.
 TEST_F(EventTest, ASharedReceiveQueueThatIsLowWhenItIsArmedSaysSoAtOnce) {
     ibv_srq_init_attr attr{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0}};
     ibv_srq* srq = ibv_create_srq(pd_, &attr);
@@ -37,7 +37,7 @@ TEST_F(EventTest, AResizedSharedReceiveQueueKeepsWhatIsPosted) {
     ibv_srq* srq = ibv_create_srq(pd_, &attr);
     ibv_qp_init_attr init = init_attr(IBV_QPT_RC, srq);
     ibv_qp* c = ibv_create_qp(pd_, &init);
-    connect(c, c->qp_num);  // to itself
+    connect(c, c->qp_num);  // connects the QP to itself
     uint64_t posted = 0, taken = 0;
     const auto post = [&](int count) {
         for (int i = 0; i < count; ++i) {
@@ -71,7 +71,7 @@ TEST_F(EventTest, AResizedSharedReceiveQueueKeepsWhatIsPosted) {
     };
     post(8);
     take(5);
-    post(4);  // around the end of the ring
+    post(4);  // wraps around the end of the ring
     EXPECT_EQ(resize(6), EINVAL) << "7 wait";
     EXPECT_EQ(resize(0), EINVAL);
     EXPECT_EQ(resize(static_cast<uint32_t>(device.max_srq_wr) + 1), EINVAL);
@@ -101,7 +101,7 @@ TEST_F(EventTest, ASharedReceiveQueueSaysOncePerArmingThatItRunsLow) {
     ibv_srq* srq = ibv_create_srq(pd_, &attr);
     ibv_qp_init_attr init = init_attr(IBV_QPT_RC, srq);
     ibv_qp* c = ibv_create_qp(pd_, &init);
-    connect(c, c->qp_num);  // to itself
+    connect(c, c->qp_num);  // connects the QP to itself
     const auto post = [&](int count) {
         ibv_recv_wr recv{}, *bad;
         for (int i = 0; i < count; ++i) ASSERT_EQ(ibv_post_srq_recv(srq, &recv, &bad), 0);
@@ -122,7 +122,7 @@ TEST_F(EventTest, ASharedReceiveQueueSaysOncePerArmingThatItRunsLow) {
         return now.srq_limit;
     };
     post(8);
-    for (const uint32_t armed : {3u, 2u}) {  // the second time with 5 again
+    for (const uint32_t armed : {3u, 2u}) {  // the second time with 5 posted again
         ibv_srq_attr arm{.max_wr = 0, .max_sge = 0, .srq_limit = armed};
         ASSERT_EQ(ibv_modify_srq(srq, &arm, IBV_SRQ_LIMIT), 0);
         take(armed == 3 ? 5 : 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of state changes against man ibv_modify_qp.
+// Compares the table of state transitions with man ibv_modify_qp.
 #include "verbs/transition.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,8 @@ TEST(Transition, AttributesOfOtherTypesAndStatesAreRefused) {
 }
 
 TEST(Transition, ErrorAndResetFromEverywhereNothingElse) {
-    // ib_core's table: nothing is posted in RESET that could be flushed. D18
+    // As in ib_core's table, RESET to ERR is refused, because no request is posted in RESET that could be flushed
+    // (D18).
     EXPECT_FALSE(is_transition_allowed(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_ERR, IBV_QP_STATE));
     EXPECT_TRUE(is_transition_allowed(IBV_QPT_UD, IBV_QPS_RESET, IBV_QPS_RESET, IBV_QP_STATE));
     for (ibv_qp_state from : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of completions by the wall clock, from a script of measurements.
+// Tests wall-clock times of completions with scripted measurements.
 #include "verbs/wall_clock.h"
 
 #include <gtest/gtest.h>

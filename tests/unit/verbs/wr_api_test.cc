@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ibv_wr_* calls: what each moves, and what becomes of a batch.
+// Tests the ibv_wr_* calls: the data that each moves, and the result of a batch.
 #include <endian.h>
 
 #include <cerrno>
@@ -12,7 +12,7 @@
 namespace rove::verbs {
 namespace {
 
-// A queue pair that is its own peer, and one for datagrams.
+// A queue pair that is connected to itself, and one for datagrams.
 class WrApiTest : public VerbsTest {
   protected:
     void SetUp() override {
@@ -56,7 +56,7 @@ class WrApiTest : public VerbsTest {
         EXPECT_EQ(ibv_wr_complete(qp), 0);
         expect_completion(wait(cq_), opcode);
     }
-    // With a receive of 128 bytes at `offset`; gives its completion.
+    // Completes the batch with a receive of 128 bytes at `offset`, and returns the completion of the receive.
     ibv_wc finish(ibv_qp_ex* qp, ibv_wc_opcode opcode, size_t offset) {
         ibv_sge target = sge(offset, 128);
         ibv_recv_wr recv{}, *bad;
@@ -141,7 +141,7 @@ TEST_F(WrApiTest, ReadsAndAtomics) {
     EXPECT_EQ(word(8200), 70u);
 }
 
-// IBTA 1.5. With the calls of rdma-core 45, as older headers have neither the constants nor ibv_wr_flush().
+// IBTA 1.5. Uses the calls of rdma-core 45, because older headers have neither the constants nor ibv_wr_flush().
 TEST_F(WrApiTest, AtomicWriteAndFlush) {
     ibv_device_attr_ex device;
     ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &device), 0);
@@ -152,7 +152,7 @@ TEST_F(WrApiTest, AtomicWriteAndFlush) {
     ibv_qp_ex* qp = create(IBV_QPT_RC, transport::kSendOpFlush | transport::kSendOpAtomicWrite);
     ASSERT_NE(qp, nullptr);
     for (auto [state, mask] : {std::pair{IBV_QPS_INIT, kInitMask}, {IBV_QPS_RTR, kRtrMask}, {IBV_QPS_RTS, kRtsMask}}) {
-        ibv_qp_attr attr = attr_for(state, qp->qp_base.qp_num);  // itself
+        ibv_qp_attr attr = attr_for(state, qp->qp_base.qp_num);  // the QP itself
         attr.qp_access_flags |= transport::kAccessFlushGlobal;
         ASSERT_EQ(ibv_modify_qp(&qp->qp_base, &attr, mask), 0);
     }
@@ -171,7 +171,7 @@ TEST_F(WrApiTest, AtomicWriteAndFlush) {
     finish(qp, transport::kWcFlush);
     flush(mr->rkey, 0, 0, transport::kFlushGlobal, transport::kFlushRegion);
     finish(qp, transport::kWcFlush);
-    // The other way of posting an ATOMIC WRITE.
+    // Posts an ATOMIC WRITE through ibv_post_send.
     word(0) = 77;
     ibv_sge source = sge(0, 8);
     ibv_send_wr wr{}, *bad;
@@ -198,7 +198,8 @@ TEST_F(WrApiTest, AtomicWriteAndFlush) {
     EXPECT_EQ(ibv_wr_complete(qp), EINVAL);
     flush(mr->rkey, address(0), 8, transport::kFlushGlobal, 2);
     EXPECT_EQ(ibv_wr_complete(qp), EINVAL);
-    // A region that does not allow it. The queue pair is its own peer: refusing flushes it, before the NAK says why.
+    // A region without the right. The queue pair is its own peer, so the refusal flushes it before the NAK gives the
+    // reason.
     flush(mr_->rkey, address(0), 8, transport::kFlushGlobal, transport::kFlushRange);
     ASSERT_EQ(ibv_wr_complete(qp), 0);
     EXPECT_NE(wait(cq_).status, IBV_WC_SUCCESS);
@@ -223,7 +224,7 @@ TEST_F(WrApiTest, Windows) {
     ibv_wr_local_inv(rc_, first);
     finish(rc_, IBV_WC_LOCAL_INV);
     start(rc_);
-    ibv_wr_bind_mw(rc_, mw, second, &info);  // which may only be done to one that is not bound
+    ibv_wr_bind_mw(rc_, mw, second, &info);  // only possible if the window is unbound
     finish(rc_, IBV_WC_BIND_MW);
     start(rc_);
     ibv_wr_send_inv(rc_, second);
@@ -251,7 +252,7 @@ TEST_F(WrApiTest, Datagrams) {
     start(ud_);
     ibv_wr_send(ud_);
     ibv_wr_set_inline_data(ud_, &buffer_[7], 20);
-    ibv_wr_set_ud_addr(ud_, ah, ud_->qp_base.qp_num, 1u << 31);  // the Q_Key of the queue pair
+    ibv_wr_set_ud_addr(ud_, ah, ud_->qp_base.qp_num, 1u << 31);  // uses the Q_Key of the queue pair
     got = finish(ud_, IBV_WC_SEND, 8192);
     EXPECT_EQ(got.byte_len, 60u);
     EXPECT_TRUE(arrived(8192 + 40, 7, 20));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precompiled: what nearly every test here includes.
+// The precompiled header, with the includes that nearly every test here needs.
 #include <gtest/gtest.h>
 
 #include <deque>

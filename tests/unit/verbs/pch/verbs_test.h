@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precompiled: what nearly every test here includes.
+// The precompiled header, with the includes that nearly every test here needs.
 #include "fixture.h"
 #include "verbs/objects.h"
