@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that is not linked with libibverbs, for each way in which such programs find it: doors WAY [FILE]
-// Prints one JSON line: how many devices the way finds.
+// A program that is not linked with libibverbs, for each way in which such programs find it: doors WAY [FILE] prints
+// the number of devices found as one JSON line.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,7 +29,7 @@ static int count(void* function) {
 
 #undef ibv_query_port
 
-// What NCCL does with libibverbs before it connects: src/misc/ibvsymbols.cc, and the start of its net_ib transport.
+// Makes NCCL's calls of libibverbs before it connects: src/misc/ibvsymbols.cc, and the start of its net_ib transport.
 static int nccl(void) {
     void* handle = dlopen("libibverbs.so", RTLD_NOW);
     if (!handle) handle = dlopen("libibverbs.so.1", RTLD_NOW);
@@ -83,7 +83,7 @@ static int nccl(void) {
         NEED(p_ibv_query_gid(context, 1, 1, &gid) == 0);
         struct ibv_pd* pd = p_ibv_alloc_pd(context);
         NEED(pd);
-        errno = 0;  // with any other, NCCL takes it that memory of GPUs can be registered
+        errno = 0;  // with any other errno, NCCL assumes that GPU memory can be registered
         NEED(p_ibv_reg_dmabuf_mr(pd, 0, 0, 0, -1, 0) == NULL && errno == EOPNOTSUPP);
         struct ibv_mr* mr = p_ibv_reg_mr_iova2(pd, buffer, sizeof buffer, (uintptr_t)buffer,
                                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);

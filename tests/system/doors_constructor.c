@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library whose constructor does something, and waits for it: THREAD: a thread that looks at files; else: it opens a
-// device. A program that opens it (PROGRAM), or is linked with it (LINKED).
+// A library whose constructor waits for a thread that uses files (THREAD), or opens a device. A program opens it
+// (PROGRAM), or is linked with it (LINKED).
 #ifdef PROGRAM
 #include <dlfcn.h>
 #include <stdio.h>

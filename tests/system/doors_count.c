@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that is linked with libibverbs, allocates, and frees: how many devices it finds, as a JSON line.
+// A program that is linked with libibverbs, allocates and frees. It prints the number of devices as a JSON line.
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>

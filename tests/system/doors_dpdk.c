@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that has a DPDK of its own, with a port of packets without end (net_null), and uses verbs: both live.
+// A program with a DPDK of its own and a port that delivers packets without end (net_null), which uses verbs: both
+// work.
 #include <infiniband/verbs.h>
 #include <rte_eal.h>
 #include <rte_ethdev.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that uses a device when it is nearly too late: WHEN is 1 in its destructor, 2 in an atexit() handler, 3 in
-// the destructor of a thread's variable, 4 in a constructor that has forked. A program that is linked with it (LINKED),
-// and one that opens it (PROGRAM). Both leave by exit() with a device open if they are given "open".
+// A library that uses a device late: WHEN is 1 in its destructor, 2 in an atexit() handler, 3 in the destructor of a
+// thread's variable, 4 in a constructor that has forked. A program is linked with it (LINKED), and another opens it
+// (PROGRAM). Both exit with a device open if they get "open".
 #ifdef PROGRAM
 #include <dlfcn.h>
 #include <stdio.h>
@@ -39,14 +39,14 @@ int main(int count, char** words) {
 #include <sys/wait.h>
 #include <unistd.h>
 
-// Says what failed. That is a clear answer, too.
+// Prints the call that failed, which is a valid answer too.
 static int say(const char* call) {
     printf("%s: %s\n", call, strerror(errno));
     fflush(stdout);
     return 1;
 }
 
-// A WRITE from the device to itself, whose completion is waited for by an event.
+// Sends a WRITE from the device to itself and waits for its completion by an event.
 static int use(void) {
     int count = 0;
     struct ibv_device** const list = ibv_get_device_list(&count);

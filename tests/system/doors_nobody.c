@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the device as root, becomes nobody, and goes on: a registration, a connection to itself, a WRITE, a look into
-// sysfs.
+// Opens the device as root, becomes an unprivileged user, and continues: a registration, a connection to itself, a
+// WRITE, a read of sysfs.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <grp.h>

@@ -30,8 +30,8 @@ int main(int argc, char** argv) {
     gloo::rendezvous::FileStore store(argv[3]);
     auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
     context->connectFullMesh(store, device);
-    // An algorithm may not be destroyed before its last notification is complete, of which gloo tells nobody: they live
-    // as long as the process.
+    // An algorithm must not be destroyed before its last notification is complete, which gloo does not report: they
+    // live as long as the process.
     for (const int count : {1, 1000, 300'000}) {
         auto& values = *new std::vector<int>(static_cast<size_t>(count));
         auto& allreduce = *new gloo::AllreduceRingChunked<int>(context, {values.data()}, count);
@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
             barrier.run();
         }
     }
-    // The last notifications of a rank may still be on their way.
+    // The last notifications of a rank may still be in flight.
     std::vector<std::string> ends;
     for (int i = 0; i < ranks; ++i) ends.push_back("end-" + std::to_string(i));
     store.set(ends[static_cast<size_t>(rank)], {'e'});

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded to perftest, which for each row of its table measures the TSC against gettimeofday(), for 0.2 s, and uses
-// that clock for nothing else. This one is the TSC itself, at a tenth of what one ticks at: the measurement takes 0.02
-// s, and all times of the table are ten times too long. Sleeps are shorter likewise: ib_write_bw and ib_write_lat take
-// a second of it, and EAL, which may not know the TSC's frequency, a tenth in which it measures that. And a client
-// waits until its server listens, so that both can start at once.
+// Preloaded into perftest, which for each row of its table compares the TSC with gettimeofday() for 0.2 s, and uses
+// that clock for nothing else. This clock is the TSC itself at a tenth of its rate: the comparison takes 0.02 s, and
+// all times of the table are ten times too long. Sleeps are shortened likewise: ib_write_bw and ib_write_lat sleep for
+// a second, and EAL, which may not know the TSC's frequency, measures it for a tenth. A client also waits until its
+// server listens, so that both can start at once.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands between two peers, each at a memif: carries their frames to each other, and adds hostile ones that it makes of
-// theirs. These know all that can be read on the way, addresses, QP numbers, PSNs and keys, but come from somebody
-// else, or are damaged, or do not go with the QP that they are sent to. (Who can write the peer's own packets is the
-// peer, for any RDMA device.) Ends when stdin closes. Prints {"hostile": N, "carried": N, "lost": N}.
+// Forwards the frames of two peers, each at a memif, and adds hostile ones derived from them. These contain all that
+// can be read on the way, addresses, QP numbers, PSNs and keys, but come from another source, are damaged, or do not
+// match the QP that they are sent to. (An attacker that can write the peer's own packets is the peer, for any RDMA
+// device.) Ends when stdin closes. Prints {"hostile": N, "carried": N, "lost": N}.
 #include <poll.h>
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@ namespace {
 using namespace hostile;
 
 constexpr uint16_t kHostileBurst = 8;
-constexpr size_t kKept = 64;  // frames of each direction that hostile ones are made of
+constexpr size_t kKept = 64;  // frames of each direction from which hostile ones are made
 
 struct Frame {
     std::vector<uint8_t> bytes;
@@ -28,20 +28,19 @@ class Forger {
         payload_.resize(4096);
         for (uint8_t& byte : payload_) byte = static_cast<uint8_t>(dice_.number());
     }
-    // `frame` was carried.
+    // Records a carried `frame`.
     void see(const uint8_t* frame, size_t bytes) {
         if (kept_.size() >= kKept && !dice_.chance(5)) return;
         Frame& place = kept_.size() < kKept ? kept_.emplace_back() : kept_[dice_.below(kKept)];
         place.bytes.assign(frame, frame + bytes);
     }
-    // Returns 0 if there is nothing yet to make one of.
+    // Returns 0 if there is no frame yet to make one from.
     size_t make(uint8_t* out) {
         if (kept_.empty()) return 0;
         const Frame& frame = kept_[dice_.below(kept_.size())];
         ParsedFrame live;
         const size_t size = std::min(frame.bytes.size(), kMaxFrame);
-        // ARP and ND are believed, by us as by any host, so of those only such as no longer are what they were are
-        // sent.
+        // Any host believes ARP and ND, so only damaged ones are sent.
         if (parse_frame(frame.bytes, live) != ParseError::kNone) {
             std::memcpy(out, frame.bytes.data(), size);
             for (size_t at = 14; at < size; ++at) out[at] = static_cast<uint8_t>(dice_.number());
@@ -51,7 +50,7 @@ class Forger {
         Flow flow = live.flow;
         uint32_t bytes = live.payload_bytes;
         switch (dice_.below(8)) {
-            case 0: {  // damaged, behind what no ICRC covers
+            case 0: {  // damaged in a part that no ICRC covers
                 std::memcpy(out, frame.bytes.data(), size);
                 const size_t from =
                     static_cast<size_t>(live.l3 - frame.bytes.data()) + (is_ipv4_mapped(flow.dst) ? 28 : 48);
@@ -68,13 +67,13 @@ class Forger {
             case 3:
                 dice_.forge_group(flow);
                 break;
-            case 4:  // of another partition
+            case 4:  // another partition
                 headers.bth.pkey = static_cast<uint16_t>(0x8001 + dice_.below(0x7000));
                 break;
-            case 5:  // nobody's QP
+            case 5:  // an unused QP number
                 headers.bth.dest_qpn ^= static_cast<uint32_t>(1 + dice_.below(0xFFFF)) << 4;
                 break;
-            case 6: {  // of a transport service that the QP does not speak
+            case 6: {  // a transport service that the QP does not speak
                 const uint8_t before = headers.bth.opcode;
                 do headers.bth.opcode = dice_.known_opcode();
                 while (service_of(headers.bth.opcode) == service_of(before) || headers.bth.opcode == kOpcodeCnp);
@@ -82,7 +81,7 @@ class Forger {
                 headers.reth = {dice_.number(), static_cast<uint32_t>(dice_.number()), 8};
                 break;
             }
-            default:  // HELLO in the peer's name, or in anybody's
+            default:  // HELLO in the peer's name, or in another one
                 headers.bth.opcode = kOpcodeHello;
                 dice_.fill_multipath(headers, headers.bth.psn);
                 if (dice_.chance(50)) dice_.forge_source(flow);
@@ -98,7 +97,7 @@ class Forger {
     }
 
   private:
-    // Whether the QP would take it for its peer's.
+    // Returns true if the QP would accept it as its peer's.
     static bool is_ours(const ParsedFrame& live, const Flow& flow, const Headers& headers) {
         return flow.src == live.flow.src && flow.dst == live.flow.dst && flow.dst_mac == live.flow.dst_mac &&
                headers.bth.pkey == live.headers.bth.pkey && headers.bth.dest_qpn == live.headers.bth.dest_qpn;
@@ -123,7 +122,7 @@ int main(int argc, char** argv) {
     for (uint16_t id = 0; id < 2; ++id) ports.wait(id, 30);
     std::printf("{\"up\": true}\n");
     std::fflush(stdout);
-    Forger forgers[] = {Forger(seed), Forger(seed + 1)};  // by where the frames come from
+    Forger forgers[] = {Forger(seed), Forger(seed + 1)};  // indexed by the origin of the frames
     uint64_t hostile = 0, carried = 0, lost = 0;
     const auto send = [&](uint16_t to, rte_mbuf** frames, uint16_t n) {
         uint16_t sent = 0;

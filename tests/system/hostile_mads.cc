@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends hostile MADs at a live connection manager over a memif: floods of requests for its service, answers and ends
-// with ids that it never gave, noise; from many addresses, and also in the name of a peer that it has on another port.
-// Prints what was sent and received: {"sent": N, "received": N}.
+// Sends hostile MADs to a live connection manager over a memif: floods of requests for its service, answers and
+// disconnects with ids that it never gave, noise; from many addresses, and also in the name of a peer that it has on
+// another port. Prints the numbers sent and received: {"sent": N, "received": N}.
 #include <CLI/CLI.hpp>
 #include <cinttypes>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What senders of hostile packets share: memif ports in place of a peer's, and random headers.
+// The common part of senders of hostile packets: memif ports in place of a peer's, and random headers.
 #pragma once
 
 #include <rte_eal.h>
@@ -103,14 +103,14 @@ class Dice {
         while (true)
             if (const auto opcode = static_cast<uint8_t>(random_()); opcode_info(opcode).known) return opcode;
     }
-    // Damages up to eight bytes, mostly of the headers.
+    // Damages up to eight bytes, mostly in the headers.
     void flip(uint8_t* frame, size_t bytes) {
         for (uint64_t left = 1 + below(8); left > 0; --left) {
             const size_t at = chance(70) ? below(std::min<size_t>(bytes, 80)) : below(bytes);
             frame[at] = static_cast<uint8_t>(random_());
         }
     }
-    // What only packets of `mp`, and HELLO, have. `psn` is near what the receiver expects.
+    // Fills in the headers that only packets of `mp` and HELLO have. `psn` is near the expected one.
     void fill_multipath(Headers& headers, uint32_t psn) {
         headers.vp = static_cast<uint16_t>(0xC000 | random_());
         headers.mp = {static_cast<uint8_t>(random_() & 0xF8), static_cast<uint32_t>(below(16)),
@@ -128,7 +128,7 @@ class Dice {
         headers.aeth = {static_cast<uint8_t>(random_()), static_cast<uint32_t>(below(1 << 24))};
         headers.atomic_original = random_();
     }
-    // Another source than the peer: anybody, the receiver itself, or none that can be.
+    // Sets another source than the peer: a random one, the receiver itself, or an impossible one.
     void forge_source(Flow& flow) {
         switch (below(4)) {
             case 0:
@@ -147,7 +147,7 @@ class Dice {
                 break;
         }
     }
-    // A group's MAC, a group's address, or both: never what a connected QP takes (IBTA 9.6.1).
+    // Sets a group's MAC, a group's address, or both, which a connected QP never accepts (IBTA 9.6.1).
     void forge_group(Flow& flow) {
         const uint64_t what = below(3);
         if (what != 1) flow.dst_mac = {0x01, 0x00, 0x5E, 1, 2, 3};

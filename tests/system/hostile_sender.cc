@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends hostile packets at a live QP over a memif, in place of its peer: mutated golden captures, packets of `mp`,
-// storms of acknowledgements, HELLO, forged sources. A share of them has the QP's own addresses, PSNs and keys and a
-// right ICRC, so that it gets past the parser; the rest is damaged bytes. With --guess all are WRITEs that want to know
-// a key. Everything follows from --seed. Prints what was sent and received: {"sent": N, "received": N, "sent_bytes": N,
-// ...}.
+// Sends hostile packets to a live QP over a memif, in place of its peer: mutated golden captures, packets of `mp`,
+// storms of acknowledgements, HELLO, forged sources. Some have the QP's own addresses, PSNs and keys and a correct
+// ICRC, so that they pass the parser; the rest is damaged bytes. With --guess all are WRITEs that guess a key. --seed
+// determines everything. Prints the numbers sent and received: {"sent": N, "received": N, "sent_bytes": N, ...}.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cinttypes>
@@ -16,7 +15,7 @@ namespace {
 
 using namespace hostile;
 
-constexpr uint32_t kMaxPayload = 4200;  // a little more than the largest path MTU
+constexpr uint32_t kMaxPayload = 4200;  // slightly more than the largest path MTU
 enum Kind { kRebuilt, kFlipped, kResized, kRaw, kKinds };
 
 struct Options {
@@ -32,7 +31,7 @@ struct Options {
     std::vector<uint64_t> vas;
 };
 
-// The frames of a classic pcap file of this machine's byte order.
+// Reads the frames of a classic pcap file of this machine's byte order.
 void read_capture(const std::string& file, std::vector<std::vector<uint8_t>>& frames) {
     std::ifstream in(file, std::ios::binary);
     in.ignore(24);
@@ -79,7 +78,7 @@ class Mutator {
             dice_.flip(out, bytes);
             return kFlipped;
         }
-        // Shorter or longer than its headers say.
+        // Shorter or longer than its headers claim.
         const size_t size = 1 + below(std::min(bytes + 64, kMaxFrame));
         for (size_t at = bytes; at < size; ++at) out[at] = static_cast<uint8_t>(dice_.number());
         bytes = size;
@@ -90,7 +89,8 @@ class Mutator {
     uint64_t below(uint64_t limit) { return dice_.below(limit); }
     bool chance(unsigned percent) { return dice_.chance(percent); }
 
-    // A WRITE of which all is right but the key. (A key that is right by chance writes where the victim looks.)
+    // Makes a WRITE in which only the key is wrong. (A key that is correct by chance writes to memory that the victim
+    // checks.)
     size_t guess(uint8_t* out) {
         Headers headers{};
         headers.bth.opcode = opcode(options_.unreliable ? Service::kUc : Service::kRc, Op::kWriteOnly);
@@ -129,7 +129,7 @@ class Mutator {
         const bool ud = service_of(headers.bth.opcode) == Service::kUd;
         headers.bth.dest_qpn = chance(90) == ud ? options_.ud_qpn : options_.rc_qpn;
         if (chance(5)) headers.bth.dest_qpn = static_cast<uint32_t>(below(1 << 24));
-        // The responder's next PSN: what it was when the QP was last revived, or a little later.
+        // The responder's next PSN: its value when the QP was last revived, or slightly more.
         headers.bth.psn = chance(80) ? (options_.psn + below(8)) & 0xFFFFFF : static_cast<uint32_t>(below(1 << 24));
         headers.bth.pkey = chance(95) ? kDefaultPkey : static_cast<uint16_t>(dice_.number());
         headers.bth.flags = Bth::kMigReq | (chance(50) ? Bth::kSolicited : 0);
@@ -176,7 +176,7 @@ class Mutator {
     Flow flow_;
 };
 
-// What the victim sends is only counted; but with --multipath it is told that its peer speaks mp, when it asks.
+// Packets of the victim are only counted; but with --multipath it learns, when it asks, that its peer speaks mp.
 struct Answers {
     const Options& options;
     uint64_t frames = 0, bytes = 0, sent = 0, sent_bytes = 0;
@@ -208,7 +208,7 @@ struct Answers {
         const size_t made = build_frame(rte_pktmbuf_mtod(answer, uint8_t*), make_template(frame.flow), headers, {});
         answer->data_len = static_cast<uint16_t>(made);
         answer->pkt_len = static_cast<uint32_t>(made);
-        // The ring is full of what we send, whenever we look. The victim asks again, but gives up in a second.
+        // The ring may be full of our packets at every attempt. The victim asks again, but only for a second.
         for (int tries = 0; rte_eth_tx_burst(0, 0, &answer, 1) == 0; ++tries) {
             if (tries == 1000) {
                 rte_pktmbuf_free(answer);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many members of a mesh: processes that are connected to all others, or each to its next ones, send each other a
-// message of 8 B and sleep until all have come. Prints as JSON what that took: shared memory and descriptors, and what
-// an empty poll costs the first member when all are silent.
+// message of 8 B and sleep until all have arrived. Prints the cost as JSON: shared memory and descriptors, and the time
+// of an empty poll of the first member when all are silent.
 #include <dirent.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -28,13 +28,13 @@ using peer::fail;
 constexpr uint32_t kMost = 1024;
 constexpr double kPatience = 240;  // seconds
 
-// Everything that the processes know of each other.
+// The data that the processes share.
 struct Shared {
     std::array<std::atomic<uint32_t>, 8> arrived;
     std::atomic<bool> failed;
     std::array<ibv_gid, kMost> gid;
-    uint32_t qpn[kMost][kMost];   // of the first for the second
-    std::atomic<uint32_t> files;  // of the first member
+    uint32_t qpn[kMost][kMost];   // number of the first member's QP for the second
+    std::atomic<uint32_t> files;  // descriptors of the first member
     std::atomic<uint32_t> empty_poll_ns[2];
 };
 
@@ -62,7 +62,7 @@ uint32_t open_files() {
     return count;
 }
 
-// The best of several tries, because others run on the same cores.
+// Returns the best of several tries, because other processes run on the same cores.
 uint32_t empty_poll_ns(ibv_cq* cq) {
     double best = 1;
     for (int tries = 0; tries < 40; ++tries) {
@@ -94,7 +94,7 @@ class Member {
     }
 
     void run() {
-        arrive(shared_, 0, members_ + 1);  // the parent looks at the memory
+        arrive(shared_, 0, members_ + 1);  // the parent measures the memory
         const uint32_t before = open_files();
         if (me_ == 0) shared_.empty_poll_ns[0] = empty_poll_ns(idle_);
         arrive(shared_, 1, members_ + 1);
@@ -203,7 +203,7 @@ class Member {
     ibv_comp_channel* channel_;
     ibv_cq *cq_, *idle_;
     ibv_mr* mr_;
-    std::vector<Message> slots_;  // to send, then to receive
+    std::vector<Message> slots_;  // messages to send, then to receive
     std::vector<ibv_qp*> qps_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes a capture (pcap) of the packets that rove's wire library builds and Wireshark does not know (mp's and XRC's,
-// FLUSH and ATOMIC WRITE): every opcode once with numbers that can be told apart, then packets that are cut short. For
-// the test of tools/wireshark/rove.lua.
+// FLUSH and ATOMIC WRITE): every opcode once with distinct numbers, then truncated packets. For the test of
+// tools/wireshark/rove.lua.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace rove::wire;
 
-constexpr uint32_t kPcapMagic = 0xA1B2C3D4, kEthernet = 1;  // microseconds; little-endian as this machine
+constexpr uint32_t kPcapMagic = 0xA1B2C3D4, kEthernet = 1;  // microseconds; little-endian like this machine
 
 void write_words(std::FILE* file, std::initializer_list<uint32_t> words) {
     for (const uint32_t word : words) std::fwrite(&word, sizeof word, 1, file);
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
     for (const Op op : {Op::kFlush, Op::kAtomicWrite}) write_frame(file, build(opcode(Service::kRc, op)));
     for (unsigned opcode = 0xA0; opcode <= 0xDF; ++opcode)
         if (opcode_info(static_cast<uint8_t>(opcode)).known) write_frame(file, build(static_cast<uint8_t>(opcode)));
-    write_frame(file, build(opcode(Service::kRc, Op::kSendOnly)));  // Wireshark's own
+    write_frame(file, build(opcode(Service::kRc, Op::kSendOnly)));  // one that Wireshark knows
     for (const uint8_t opcode : {uint8_t{0xC0}, uint8_t{0xD1}, kOpcodeHello}) {
         std::vector<uint8_t> cut = build(opcode);
         constexpr size_t kUpToBth = 14 + 20 + 8 + 12;

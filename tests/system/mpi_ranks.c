@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An MPI program for any number of ranks and any MPI: each rank sends to each, and collectives over all.
-// Every byte is checked.
+// An MPI program for any number of ranks and any MPI: each rank sends to each, and collectives over all. Every byte is
+// checked.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

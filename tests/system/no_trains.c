@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded to a program: the kernel takes no trains of datagrams from it, as it takes none that IPsec shall carry (EIO
-// from a UDP socket), and as Linux before 6.2 knows none on AF_PACKET (EINVAL). What leaves it goes one by one. A
-// filter of system calls (seccomp) turns sendmsg() and sendmmsg() into SIGSYS, whose handler looks at them and makes
-// them.
+// Preloaded into a program: the kernel then refuses its segmented datagrams, as it refuses those that IPsec has to
+// carry (EIO from a UDP socket), and as Linux before 6.2 does not support them on AF_PACKET (EINVAL). The program must
+// send datagrams one by one. A seccomp filter turns sendmsg() and sendmmsg() into SIGSYS, whose handler examines the
+// calls and makes them.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -20,7 +20,7 @@
 
 enum { kUdpSegment = 103, kTrain = 5, kTrainHeaderBytes = 10 };  // UDP_SEGMENT, VIRTIO_NET_HDR_GSO_UDP_L4
 
-// The system call whose place, behind the instruction at `let_through`, the filter knows. Returns -errno.
+// Makes the system call at the address behind the instruction at `let_through`, which the filter knows. Returns -errno.
 extern const char let_through[];
 long make(long number, long a, long b, long c, long d);
 __asm__(
@@ -52,7 +52,7 @@ static void answer(int signal, siginfo_t* info, void* context) {
 }
 
 __attribute__((constructor)) static void begin(void) {
-    // Filters last beyond exec(), and this one knows a place in this program only: not in those that start it.
+    // Filters survive exec(), and this one knows an address in this program only, not in those that start it.
     const char* const preloaded = getenv("LD_PRELOAD");
     if (preloaded == NULL || strstr(preloaded, "librove-verbs.so") == NULL) return;
     const uint64_t behind = (uintptr_t)let_through;

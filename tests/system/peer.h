@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the verbs programs of the system tests share: a TCP control channel, one device with its QPs, and byte patterns.
-// Plain libibverbs: nothing here knows rove. Errors end the program: a test program has no better answer.
+// The common part of the verbs programs of the system tests: a TCP control channel, one device with its QPs, and byte
+// patterns. Plain libibverbs: nothing here knows rove. Errors end the program.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,13 +15,13 @@ namespace peer {
 // Prints "FAIL: ..." to stderr and exits with status 1.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// CLOCK_MONOTONIC, seconds: comparable between the processes of one host.
+// Returns CLOCK_MONOTONIC in seconds, which is comparable between the processes of one host.
 double now_s();
 
-// The out-of-band channel of the two processes, as perftest has it.
+// The out-of-band channel of the two processes, as in perftest.
 class Control {
   public:
-    // Waits for one peer; call again for the next one.
+    // Waits for one peer. A further call waits for the next one.
     void accept_peer(uint16_t port);
     // Tries until `patience_s` seconds have passed.
     void connect_to(const std::string& host, uint16_t port, double patience_s);
@@ -50,7 +50,7 @@ struct Device {
     uint8_t gid_index = 0;
     ibv_gid gid{};
 
-    // `name` empty: the first device.
+    // An empty `name` means the first device.
     Device(const std::string& name, int gid_index);
     ~Device();
     Device(const Device&) = delete;
@@ -68,7 +68,7 @@ struct QpOptions {
 
 inline constexpr uint32_t kQkey = 0x11111111;
 
-// What the other side must know of a QP.
+// The parameters of a QP that the other side needs.
 struct QpAddress {
     uint32_t qpn = 0, psn = 0;
     ibv_gid gid{};
@@ -77,15 +77,15 @@ struct QpAddress {
 ibv_qp* create_qp(const Device& device, ibv_cq* cq, const QpOptions& options);
 void to_init(ibv_qp* qp, const QpOptions& options);
 void to_rtr(ibv_qp* qp, const Device& device, const QpOptions& options, const QpAddress& remote);
-int try_rts(ibv_qp* qp, const QpOptions& options, uint32_t local_psn);  // 0 or an errno
+int try_rts(ibv_qp* qp, const QpOptions& options, uint32_t local_psn);  // returns 0 or an errno
 void to_rts(ibv_qp* qp, const QpOptions& options, uint32_t local_psn);
 ibv_ah* create_ah(const Device& device, const QpOptions& options, const QpAddress& remote);
 
-// Bytes that depend on every part of `seed` and on their place.
+// Fills in bytes that depend on every part of `seed` and on their place.
 void fill(uint8_t* data, size_t bytes, uint64_t seed);
-// Index of the first byte that is not as fill() made it, or `bytes`.
+// Returns the index of the first byte that fill() would not have made, or `bytes`.
 size_t first_difference(const uint8_t* data, size_t bytes, uint64_t seed);
 
-size_t resident_bytes();  // of this process, VmRSS
+size_t resident_bytes();  // VmRSS of this process
 
 }  // namespace peer

@@ -169,7 +169,7 @@ static void bad_addresses(int fd, struct in_addr own) {
 static void lengths(int fd) {
     EXPECT(write_to(fd, room, 0), EINVAL);
     EXPECT(write_to(fd, room, sizeof(struct rdma_ucm_cmd_hdr) - 1), EINVAL);
-    // 23 asks InfiniBand's subnet manager, and 24 raises an event (ucma.cc).
+    // 23 queries InfiniBand's subnet manager, and 24 raises an event (server.cc).
     for (unsigned number = RDMA_USER_CM_CMD_JOIN_MCAST + 1; number < 300; ++number)
         if (number != 24) EXPECT(run(fd, number, room, 64, 64), number == 23 ? ENOSYS : EINVAL);
     EXPECT(run(fd, UINT32_MAX, room, 64, 64), EINVAL);

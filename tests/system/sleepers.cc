@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Request and response between two programs that sleep until a message comes: over RC SENDs with a completion channel,
-// or over kernel TCP.
+// Request and response between two programs that sleep until a message arrives: over RC SENDs with a completion
+// channel, or over kernel TCP.
 //
 //     sleepers [SERVER_ADDRESS] [--over verbs|tcp] [--sleep-in CALL] [--connections N] [--size BYTES]
 //     [--count MESSAGES] [--pause-us TIME] [--stay-s TIME] [--port TCP_PORT] [--device NAME] [--gid-index N]
@@ -8,11 +8,10 @@
 // Without an address it is the server. Each connection has one request in flight, and each end sleeps in one call for
 // all of its connections: `get` is ibv_get_cq_event(), or read() of one TCP connection; `epoll-set` is epoll_wait() of
 // a set within another, and `system-call` is poll() without the C library. After each message an end is busy for a
-// while
-// (--pause-us), the client before it sends the next and the server after it has answered. The client sleeps when all
-// have come (--stay-s). It prints requests a second, the median, the 99th percentile and the mean of half the time from
-// a request to its response, as perftest and qperf have it, and how often it slept for a message. Every byte of a
-// message is checked.
+// while (--pause-us), the client before its next request and the server after its response. At the end the client
+// sleeps (--stay-s). It prints requests per second, the median, the 99th percentile and the mean of half the time from
+// a request to its response, as perftest and qperf do, and the number of sleeps per message. Every byte of a message is
+// checked.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -61,7 +60,7 @@ void check(bool ok, const std::string& what) {
     if (!ok) fail(what);
 }
 
-// One TCP connection for each of ours; verbs use the first to find each other.
+// Opens one TCP connection for each of ours; verbs use the first to exchange addresses.
 std::vector<int> connect_all(const Options& options) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -119,7 +118,7 @@ void verify(const uint8_t* message, uint32_t size, uint32_t connection, uint32_t
             throw std::runtime_error("a message arrived that was not sent");
 }
 
-// Sleeps until `file` is readable, in the call `name`. Fails if that says anything else.
+// Sleeps until `file` is readable, in the call `name`. Fails if that returns anything else.
 void sleep_in(const std::string& name, int file, int set, int set_of_set) {
     constexpr int kMinuteMs = 60'000;
     timespec minute{60, 0};
@@ -154,14 +153,14 @@ void sleep_in(const std::string& name, int file, int set, int set_of_set) {
     if (name == "select" || name == "pselect") check(FD_ISSET(file, &readable), name);
 }
 
-// Messages of all connections over one transport.
+// The messages of all connections over one transport.
 class Transport {
   public:
     virtual ~Transport() = default;
     virtual void send(uint32_t connection, uint32_t turn) = 0;
     // Makes room for the connection's next message.
     virtual void consumed(uint32_t /*connection*/) {}
-    // Sleeps until messages have come; calls `came(connection, message)` for each. The message is valid during the
+    // Sleeps until messages have arrived; calls `came(connection, message)` for each. The message is valid during the
     // call.
     using Came = std::function<void(uint32_t connection, const uint8_t* message)>;
     virtual void wait(const Came& came) = 0;
@@ -342,7 +341,7 @@ class Verbs final : public Transport {
     ibv_comp_channel* channel_ = nullptr;
     ibv_cq *received_ = nullptr, *sent_ = nullptr;
     ibv_mr* mr_ = nullptr;
-    std::vector<uint8_t> buffer_;  // of each connection, what it sends and what it receives
+    std::vector<uint8_t> buffer_;  // for each connection, the message to send and the one to receive
     std::vector<ibv_qp*> qps_;
     int set_ = -1, set_of_set_ = -1;
 };
@@ -434,7 +433,7 @@ int main(int argc, char** argv) {
             transport = std::make_unique<Tcp>(options, sockets);
         options.client() ? request(options, *transport) : serve(options, *transport);
         sleep(options.stay_s);
-        // The last response has to be acknowledged before its sender ends.
+        // The last response must be acknowledged before its sender ends.
         char done = 1;
         transfer(options.client(), sockets.front(), &done, 1);
     } catch (const std::exception& error) {

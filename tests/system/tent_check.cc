@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TENT engine between two processes, every byte verified. `target` registers memory, says where, and checks what it
-// is told to check; the others are the initiator's scenarios. They print JSON lines and fail with a line on stderr.
+// The TENT engine between two processes, every byte verified. `target` registers memory, prints its address, and makes
+// the checks that the other side requests; the others are the initiator's scenarios. They print JSON lines and fail
+// with a line on stderr.
 #include "tent_check.h"
 
 #include <sys/mman.h>
@@ -80,7 +81,7 @@ Remote open(TransferEngine& engine, const Options& options) {
     return remote;
 }
 
-// Has the target look at its own memory.
+// Makes the target verify its own memory.
 void verify_there(TransferEngine& engine, const Remote& remote, uint64_t address, size_t bytes, uint64_t seed) {
     static uint64_t asked = 0;
     const uint64_t question = ++asked;
@@ -106,9 +107,9 @@ void verify_there(TransferEngine& engine, const Remote& remote, uint64_t address
 
 namespace {
 
-volatile sig_atomic_t told = 0;  // SIGUSR1 came
+volatile sig_atomic_t told = 0;  // SIGUSR1 has arrived
 
-// Registered memory that we can only read ourselves, filled with the first content.
+// Maps and registers memory that we can only read ourselves, filled with the first content.
 uint8_t* map_read_only(TransferEngine& engine, const Options& options) {
     const int fd = memfd_create("weights", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, static_cast<off_t>(options.bytes)) != 0) fail("memfd_create: %s", strerror(errno));
@@ -128,7 +129,7 @@ int run_target(const Options& options) {
     uint8_t* memory = options.mapped ? map_read_only(*engine, options)
                       : options.own  ? own.data()
                                      : allocate(*engine, options.bytes, permission);
-    // Others may write there from when it is registered on.
+    // Peers may write there from the registration on.
     if (!options.mapped && options.seed != 0) peer::fill(memory, options.bytes, options.seed);
     std::printf("{\"segment\": \"%s\", \"address\": %" PRIu64 "}\n", engine->getSegmentName().c_str(),
                 reinterpret_cast<uint64_t>(memory));
@@ -136,7 +137,7 @@ int run_target(const Options& options) {
     const auto register_anew = [&] {
         Status status;
         const double deadline = now_s() + 10;
-        do status = engine->unregisterLocalMemory(memory, options.bytes);  // tcp may be serving somebody from it
+        do status = engine->unregisterLocalMemory(memory, options.bytes);  // tcp may be serving a peer from it
         while (status.code() == Code::kInvalidArgument && now_s() < deadline);
         expect(status, "unregisterLocalMemory");
         expect(engine->registerLocalMemory(memory, options.bytes, permission), "registerLocalMemory");
@@ -156,7 +157,7 @@ int run_target(const Options& options) {
             if (one.name == "register anew") register_anew();
             std::istringstream words(one.msg);
             if (one.name == "register again") {
-                // Under another key, at the same place.
+                // This uses another key at the same place.
                 static uint8_t again[65536];
                 std::string sender;
                 words >> sender;

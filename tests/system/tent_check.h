@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scenarios of tent_check share. Units: bytes, seconds.
+// The common part of tent_check's scenarios. Units: bytes, seconds.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Options {
 
 struct Remote {
     rove::tent::SegmentID segment = 0;
-    uint64_t address = 0;  // of its largest buffer
+    uint64_t address = 0;  // address of its largest buffer
     size_t bytes = 0;
 };
 
@@ -37,14 +37,15 @@ struct Scenario {
 extern const std::span<const Scenario> kScenarios;
 
 std::unique_ptr<rove::tent::TransferEngine> start(const Options& options);
-// They end the program when it is otherwise.
+// These end the program if the expectation fails.
 void expect(const rove::tent::Status& status, const char* what);
 void expect_code(const rove::tent::Status& status, rove::tent::Code code, const char* what);
 uint8_t* allocate(rove::tent::TransferEngine& engine, size_t bytes,
                   rove::tent::Permission permission = rove::tent::Permission::kGlobalReadWrite);
 rove::tent::TransferStatus wait(rove::tent::TransferEngine& engine, rove::tent::BatchID batch, double patience_s = 20);
 Remote open(rove::tent::TransferEngine& engine, const Options& options);
-// Whether `end` (of peer::now_s()) has come, or SIGUSR1, by which a test says that it has seen what it waited for.
+// Returns true if `end` (of peer::now_s()) has passed, or after SIGUSR1, by which a test announces that it has seen
+// enough.
 bool is_over(double end);
 void verify_there(rove::tent::TransferEngine& engine, const Remote& remote, uint64_t address, size_t bytes,
                   uint64_t seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many buffers and many requests: what 10 000 and 100 000 of them cost, every byte verified.
+// Many buffers and many requests: the cost of 10 000 and 100 000 of them, every byte verified.
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
@@ -16,7 +16,7 @@ using peer::now_s;
 
 namespace {
 
-constexpr size_t kRequests = 1000;  // of a batch
+constexpr size_t kRequests = 1000;  // per batch
 
 size_t count_pending(TransferEngine& engine, const std::vector<BatchID>& batches) {
     size_t pending = 0;
@@ -30,7 +30,7 @@ size_t count_pending(TransferEngine& engine, const std::vector<BatchID>& batches
 
 }  // namespace
 
-// `rounds` buffers, `depth` WRITEs of the first of `sizes` in all.
+// Registers `rounds` buffers, and sends `depth` WRITEs of the first of `sizes` in all.
 int crowd(const Options& options) {
     const size_t size = options.sizes.front(), bytes = options.depth * size, each = bytes / options.rounds;
     const auto engine = start(options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scenarios of what goes wrong: requests that are refused, cancelled, or whose peer dies.
+// Scenarios of failures: requests that are refused or cancelled, or whose peer dies.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using namespace rove::tent;
 using peer::fail;
 using peer::now_s;
 
-// Each case must get its own code; afterwards the engine works as before.
+// Checks that each case gets its own code and that the engine works as before afterwards.
 int errors(const Options& options) {
     const auto engine = start(options);
     const Remote remote = open(*engine, options);
@@ -57,7 +57,7 @@ int errors(const Options& options) {
     expect(engine->getTransferStatus(batch, status), "status of an empty batch");
     if (status.s != COMPLETED) fail("an empty batch is complete");
 
-    // More slices than the engine has room for, in one submit: none is taken.
+    // More slices in one submit than the engine has room for: none is accepted.
     uint8_t* large = allocate(*engine, remote.bytes);
     const std::vector<Request> many(262'144 / std::min<size_t>(512, remote.bytes >> 16) + 1,
                                     request(options, Request::READ, large, remote, 0, remote.bytes));
@@ -100,7 +100,7 @@ int errors(const Options& options) {
     return 0;
 }
 
-// A request whose deadline passes under way, one whose deadline has passed, and one that has time enough.
+// A request whose deadline passes in flight, one whose deadline has passed, and one with enough time.
 int deadlines(const Options& options) {
     const auto engine = start(options);
     const Remote remote = open(*engine, options);
@@ -159,7 +159,7 @@ int cancel(const Options& options) {
     return 0;
 }
 
-// LOW requests that never end, and beside them HIGH ones to memory that the target registers anew before each.
+// LOW requests that never end, and meanwhile HIGH ones to memory that the target registers again before each.
 int stale(const Options& options) {
     const auto engine = start(options);
     const Remote remote = open(*engine, options);
@@ -212,11 +212,11 @@ int stale(const Options& options) {
                 states[COMPLETED], states[FAILED]);
     std::fflush(stdout);
     std::string line;
-    std::getline(std::cin, line);  // until the test has looked
+    std::getline(std::cin, line);  // until the test has read the telemetry
     return 0;
 }
 
-// Two peers, of which one may die and come back: each has its requests.
+// Two peers, one of which may die and return: each has its requests.
 int two_peers(const Options& options) {
     const auto engine = start(options);
     const Remote remotes[] = {open(*engine, options), [&] {
@@ -292,7 +292,7 @@ int two_peers(const Options& options) {
     return 0;
 }
 
-// HIGH requests of 64 KiB, one after the other, alone and beside LOW ones that never end.
+// HIGH requests of 64 KiB, one after the other, alone and with LOW ones that never end.
 int qos(const Options& options) {
     const auto engine = start(options);
     const Remote remote = open(*engine, options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One engine and many peers: what HIGH requests to one of them take, alone and beside LOW ones to all others; and
+// One engine and many peers: the time of HIGH requests to one of them, alone and with LOW ones to all others; and
 // requests to all of them at once, every byte verified.
 #include <algorithm>
 #include <cinttypes>
@@ -20,13 +20,13 @@ using peer::now_s;
 namespace {
 
 constexpr size_t kHigh = 65'536;  // bytes
-constexpr double kPause = 0.002;  // from one HIGH request to the next
+constexpr double kPause = 0.002;  // between two HIGH requests
 constexpr double kHang = 30;
 
 struct Low {
     Remote remote;
     BatchID batch = 0;
-    size_t carried = 0;  // bytes of it, as was last seen
+    size_t carried = 0;  // its bytes, as last read
     double retry = 0;
 };
 
@@ -55,7 +55,7 @@ class Fanout {
         std::fflush(stdout);
     }
 
-    // For `seconds`; prints what HIGH requests took, in microseconds.
+    // Prints the times of HIGH requests during `seconds`, in microseconds.
     void measure(bool beside) {
         std::vector<double> took_us;
         low_bytes_ = refused_ = 0;
@@ -98,7 +98,7 @@ class Fanout {
         return 0;
     }
 
-    // One LOW request to each, all the time; a few are looked at in each round.
+    // Keeps one LOW request to each peer; a few are checked in each round.
     void look_after(double now) {
         for (size_t i = 0; i < std::min<size_t>(8, lows_.size()); ++i) {
             Low& low = lows_[turn_++ % lows_.size()];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verified traffic to two peers, beside which a test lets everything fail that can.
+// Verified traffic to two peers, during which a test makes everything fail that can.
 #include <poll.h>
 #include <unistd.h>
 
@@ -20,18 +20,18 @@ using peer::now_s;
 
 namespace {
 
-constexpr double kStep = 0.002;   // seconds between two samples of what has arrived
+constexpr double kStep = 0.002;   // seconds between two samples of the bytes that have arrived
 constexpr double kReport = 0.02;  // and between two lines
-constexpr double kHang = 30;      // longer than every timeout: what is under way for so long never ends
+constexpr double kHang = 30;      // longer than every timeout: a request that takes longer never ends
 constexpr double kAgain = 0.01;   // after a refusal
-constexpr size_t kRegions = 64;   // of each slot, in the peer's memory
+constexpr size_t kRegions = 64;   // per slot, in the peer's memory
 
 // One request at a time: a WRITE to a region, then the READ of it.
 struct Slot {
     BatchID batch = 0;
     Request::OpCode opcode = Request::WRITE;
     uint64_t seed = 0, address = 0;
-    size_t region = 0, arrived = 0;  // bytes of the request under way
+    size_t region = 0, arrived = 0;  // bytes of the present request
     double submitted = 0, retry = 0;
 };
 
@@ -41,7 +41,7 @@ struct Target {
     std::vector<Slot> slots;
     std::vector<uint64_t> samples;  // bytes that had arrived, every kStep
     uint64_t bytes = 0, completed = 0, refused = 0;
-    uint64_t begun_anew = 0;  // READs that found what a process begins with: it is another one
+    uint64_t begun_anew = 0;  // READs that found the initial content: the process was started again
     std::array<uint64_t, 7> states{};
     double slowest = 0;
 };
@@ -64,7 +64,7 @@ class Traffic {
         }
     }
 
-    // Until standard input ends.
+    // Runs until standard input ends.
     int run() {
         const double begun = now_s();
         std::printf("{\"begun\": %.6f}\n", begun);
@@ -90,7 +90,7 @@ class Traffic {
     }
 
   private:
-    // Returns whether a request of the slot is under way.
+    // Returns true if a request of the slot is in flight.
     bool step(Target& target, Slot& slot, bool ends) {
         uint8_t* here = memory_ + static_cast<size_t>(&slot - target.slots.data()) * size_ +
                         (&target == &targets_[1] ? target.slots.size() * size_ : 0);
@@ -171,7 +171,7 @@ class Traffic {
     const size_t size_;
     std::unique_ptr<TransferEngine> engine_;
     uint8_t* memory_;
-    const std::vector<uint8_t> initial_;  // what a target's memory holds at first: zeros
+    const std::vector<uint8_t> initial_;  // a target's initial memory: zeros
     std::array<Target, 2> targets_;
     uint64_t seed_ = 1000;
 };

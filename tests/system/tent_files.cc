@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files as segments: what is written is read back by others means than the engine's, and the other way round.
+// Files as segments: written data is read back by other means than the engine's, and vice versa.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,7 +81,7 @@ int files(const Options& options) {
         fail("getSegmentInfo does not describe the file");
     uint8_t* memory = allocate(*engine, kBytes);
 
-    // Requests that are neither aligned nor as long as each other, and cover all of it.
+    // Unaligned requests of different lengths that cover all of it.
     const auto all = [&](Request::OpCode opcode) {
         std::vector<Request> requests;
         for (size_t at = 0, length = 1; at < kBytes; at += length, length = std::min(length * 3, kBytes - at))
@@ -115,7 +115,7 @@ int files(const Options& options) {
     expect_code(engine->probePeerAliveByID(segment), Code::kInvalidArgument, "probe of a file");
     expect_code(engine->sendNotification(segment, {"x", "y"}), Code::kInvalidArgument, "notification to a file");
 
-    // A file that grows is seen to; one that is cut off under a request makes it fail.
+    // The engine notices that a file grows. A file that is truncated during a request makes it fail.
     if (ftruncate(file.fd, kBytes + 4096) != 0) fail("ftruncate");
     if (carry(*engine, {file_request(Request::READ, memory, segment, kBytes, 4096)}).s != COMPLETED)
         fail("READ of what has grown");
@@ -123,7 +123,7 @@ int files(const Options& options) {
     if (carry(*engine, {file_request(Request::READ, memory, segment, kBytes, 4096)}).s != FAILED)
         fail("READ of what is gone");
 
-    // A program that runs can be read only.
+    // A running program can only be read.
     SegmentID program;
     expect(engine->openSegment(program, "file://" + std::filesystem::read_symlink("/proc/self/exe").string()),
            "openSegment of a program");
@@ -141,7 +141,7 @@ int files(const Options& options) {
     expect_code(other->submitTransfer(other->allocateBatch(1),
                                       {file_request(Request::READ, allocate(*other, 4096), segment, 0, 4096)}),
                 Code::kDeviceNotFound, "without io_uring");
-    // Requests under way when the engine ends have to leave its memory alone.
+    // Requests in flight at the end of the engine must leave its memory alone.
     expect(engine->openSegment(segment, second.segment()), "openSegment");
     expect(engine->submitTransfer(batch, {file_request(Request::WRITE, memory, segment, 0, 4096)}), "submitTransfer");
     return 0;

@@ -23,7 +23,7 @@ void move_once(TransferEngine& engine, const Request& one, const char* what) {
 
 }  // namespace
 
-// The target registers its memory again, under other keys, between requests: none of them fails.
+// The target registers its memory again under other keys between requests; none of them fails.
 int anew(const Options& options) {
     const auto engine = start(options);
     const Remote remote = open(*engine, options);
@@ -37,13 +37,13 @@ int anew(const Options& options) {
             verify_there(*engine, remote, remote.address, bytes, round);
             if (peer::first_difference(memory, bytes, round) != bytes) fail("READ brought a wrong byte");
             expect(engine->sendNotification(remote.segment, {"register anew", ""}), "sendNotification");
-            verify_there(*engine, remote, remote.address, bytes, round);  // it has done so
+            verify_there(*engine, remote, remote.address, bytes, round);  // the target has done so
         }
     }
     return 0;
 }
 
-// READs of what the target can only read itself.
+// READs of memory that the target can only read itself.
 int weights(const Options& options) {
     const auto engine = start(options);
     const Remote remote = open(*engine, options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments by name, with a metadata store that ends under way.
+// Segments by name, with a metadata store that ends meanwhile.
 #include <unistd.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ using peer::now_s;
 
 namespace {
 
-// Until opening `name` ends with `code`.
+// Waits until opening `name` returns `code`.
 void wait_until(TransferEngine& engine, const std::string& name, Code code, const char* what) {
     Status status;
     for (const double end = now_s() + 10; now_s() < end; usleep(10'000)) {
@@ -30,7 +30,7 @@ void wait_until(TransferEngine& engine, const std::string& name, Code code, cons
 
 }  // namespace
 
-// `peer` was killed; the other one is told to end.
+// `peer` was killed; the other one gets a request to end.
 int names(const Options& options) {
     const auto engine = start(options);
     SegmentID segment;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does what the lines of standard input say, and prints what became of it: for tests that look at telemetry between two
-// requests.
+// Executes the lines of standard input and prints the results, for tests that read telemetry between two requests.
 #include <cstring>
 #include <iostream>
 #include <sstream>
@@ -13,7 +12,8 @@ namespace check {
 using namespace rove::tent;
 using peer::fail;
 
-// A line: PRIORITY BYTES [HINT [POLICY]]. A WRITE that the target (a file: we) verifies, and the READ of it.
+// A line is PRIORITY BYTES [HINT [POLICY]]: a WRITE that the target verifies (for a file, this program), and the READ
+// of it.
 int obey(const Options& options) {
     const auto engine = start(options);
     const Remote remote = open(*engine, options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening peers: beside hosts that say nothing, until one says nothing any more, and in vain.
+// Opening peers: while hosts are silent, until one becomes silent, and without success.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using namespace rove::tent;
 using peer::fail;
 using peer::now_s;
 
-// Opens `peer` again and again while threads open hosts 192.0.2.101 to .116, from which nothing comes.
+// Opens `peer` repeatedly while threads open the silent hosts 192.0.2.101 to .116.
 int dead_hosts(const Options& options) {
     constexpr int kHosts = 16, kTimes = 10;
     const auto engine = start(options);
@@ -51,7 +51,7 @@ int dead_hosts(const Options& options) {
     _exit(0);  // the threads wait for hosts that do not answer
 }
 
-// Once: whether it can be opened, and why not.
+// Opens it once and reports whether that works, and why not.
 int open_once(const Options& options) {
     const auto engine = start(options);
     SegmentID segment;
@@ -59,7 +59,7 @@ int open_once(const Options& options) {
     return 0;
 }
 
-// Tells a target to end.
+// Asks a target to end.
 int quit(const Options& options) {
     const auto engine = start(options);
     SegmentID segment;
@@ -68,7 +68,7 @@ int quit(const Options& options) {
     return 0;
 }
 
-// Ends with an engine, while threads open and close a peer.
+// Ends with an engine while threads open and close a peer.
 int leave(const Options& options) {
     const auto engine = start(options);
     std::atomic<int> opened{0};
@@ -84,7 +84,7 @@ int leave(const Options& options) {
     std::exit(0);
 }
 
-// Opens a segment, and makes no call for some time.
+// Opens a segment and makes no call for some time.
 int hold(const Options& options) {
     const auto engine = start(options);
     open(*engine, options);
@@ -94,7 +94,7 @@ int hold(const Options& options) {
     return 0;
 }
 
-// Until a peer is said to have gone that was there.
+// Waits until a known peer is reported as lost.
 int gone(const Options& options) {
     const auto engine = start(options);
     const Remote remote = open(*engine, options);

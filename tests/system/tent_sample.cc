@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The documents' C++ samples (tent-qos, tent-transport-selector), made whole: READs of our own segment. Ends with "ok".
+// The C++ samples of the documents (tent-qos, tent-transport-selector) as a program: READs of our own segment. Ends
+// with "ok".
 #include <cstdio>
 #include <cstring>
 

@@ -95,13 +95,13 @@ int move(const Options& options) {
     return 0;
 }
 
-// Requests that go on for some time, each slot's WRITE then its READ, which is verified; what arrived is sampled, so
-// that a test sees gaps when it lets rails die.
+// Requests for some time, in each slot a WRITE and then its READ, which is verified. Arrivals are sampled, so that a
+// test sees gaps when it lets rails die.
 struct Slot {
     BatchID batch = 0;
     Request::OpCode opcode = Request::WRITE;
     uint64_t seed = 0;
-    size_t arrived = 0;  // of the request under way
+    size_t arrived = 0;  // bytes of the present request
 };
 
 int stream(const Options& options) {
@@ -184,7 +184,7 @@ int stream(const Options& options) {
     return 0;
 }
 
-// Requests of one slice over one rail are done in the order in which they were submitted, whatever they wait for.
+// Requests of one slice over one rail end in the order of their submission, whatever they wait for.
 int order(const Options& options) {
     const auto engine = start(options);
     const Remote remote = open(*engine, options);
@@ -202,7 +202,7 @@ int order(const Options& options) {
         if (status.s != PENDING && status.s != COMPLETED) fail("request %zu: %s", i, kStates[status.s]);
         return status.s == COMPLETED;
     };
-    size_t done = 0;  // all before it are
+    size_t done = 0;  // all before it are done
     for (const double end = now_s() + options.seconds; done < batches.size();) {
         if (now_s() > end) fail("request %zu is not done", done);
         for (size_t last = batches.size(); last-- > done;) {

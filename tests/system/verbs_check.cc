@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves data between two processes with every verb and verifies every byte, completion and guard; perftest does not.
-// One side runs with no HOST and listens; the other is given HOST. Both are given the same --verbs, --sizes, ... . A
-// round: the target prepares its memory, both meet on TCP, the initiator posts `depth` requests on every QP at once and
-// reaps them, both meet again, and whoever received verifies. Prints one line of JSON per verb. Sizes in bytes.
+// Moves data between two processes with every verb and verifies every byte, completion and guard, which perftest does
+// not. One side runs without HOST and listens; the other gets HOST. Both get the same --verbs, --sizes, ... . In a
+// round the target prepares its memory, both meet on TCP, the initiator posts `depth` requests on every QP at once and
+// reaps them, both meet again, and the receiving side verifies. Prints one line of JSON per verb. Sizes in bytes.
 #include <endian.h>
 #include <unistd.h>
 
@@ -22,8 +22,8 @@ namespace {
 
 using peer::fail;
 
-constexpr size_t kGrhBytes = 40;    // in front of what a UD QP receives
-constexpr size_t kGuardBytes = 64;  // behind every slot; nobody may write there
+constexpr size_t kGrhBytes = 40;    // in front of the data that a UD QP receives
+constexpr size_t kGuardBytes = 64;  // behind every slot; never written
 constexpr uint8_t kUntouched = 0xEE, kGuard = 0xA5;
 
 struct Options {
@@ -62,7 +62,7 @@ const Verb& verb_named(const std::string& name) {
     return *verb;
 }
 
-// What a process tells its peer once.
+// The data that a process sends its peer once.
 struct Hello {
     uint64_t source_va, sink_va;
     uint32_t rkey;
@@ -161,7 +161,7 @@ class Check {
 
     // The target of run_until_death().
     void serve_until_death(const Verb& verb) {
-        if (verb.receives) post_receives(options_.sizes[0]);  // what comes after these is told to wait
+        if (verb.receives) post_receives(options_.sizes[0]);  // later messages get RNR NAKs
         pause();
     }
 
@@ -200,7 +200,7 @@ class Check {
     uint8_t* source(size_t slot) { return memory_.data() + slot * slot_bytes_; }
     uint8_t* sink(size_t slot) { return source(slots_ + slot); }
     size_t slot_of(uint32_t q, uint32_t d) const { return static_cast<size_t>(q) * options_.depth + d; }
-    // Differs with the side that made the data, the round, the size and the slot.
+    // Returns a seed that depends on the side that made the data, the round, the size and the slot.
     static uint64_t seed_of(bool by_server, uint32_t round, uint32_t size, size_t slot) {
         return ((by_server ? 1ULL << 63 : 0) | static_cast<uint64_t>(round) << 48 | static_cast<uint64_t>(size) << 24) +
                slot * 0xD1342543DE82EF95;
@@ -233,7 +233,7 @@ class Check {
         size_t sends = 0, receives = target && verb.receives ? slots_ : 0;
         if (initiate)
             for (uint32_t q = 0; q < options_.qps; ++q) {
-                // Lists and single posts take turns.
+                // Lists and single posts alternate.
                 const uint32_t list = round % 2 == 0 ? 1 : options_.depth;
                 for (uint32_t d = 0; d < options_.depth; d += list) post(verb, q, round, size, d, list);
                 sends += options_.depth;
@@ -247,7 +247,7 @@ class Check {
                 --sends;
         }
         control_.barrier();
-        // What a lossy unreliable transport has delivered by now is all that it will deliver.
+        // A lossy unreliable transport delivers nothing more after this time.
         for (const double quiet = peer::now_s() + 0.1; options_.lossy && peer::now_s() < quiet;)
             if (ibv_poll_cq(cq_, 1, &wc) == 1 && on_completion(verb, wc, round, size)) --receives;
         if (options_.lossy && receives > 0) reset_receives(receives);
@@ -278,7 +278,7 @@ class Check {
             }
     }
 
-    // Receives that no message took must not be filled by a later round: the QPs go through RESET, which drops them.
+    // Receives without a message must not be filled by a later round: the QPs go through RESET, which drops them.
     void reset_receives(size_t missing) {
         lost_ += missing;
         for (uint32_t q = 0; q < options_.qps; ++q) {
@@ -286,14 +286,14 @@ class Check {
             attributes.qp_state = IBV_QPS_RESET;
             if (ibv_modify_qp(qps_[q], &attributes, IBV_QP_STATE) != 0) fail("ibv_modify_qp to RESET");
             peer::to_init(qps_[q], options_.qp);
-            // A UC responder takes up again at the next first packet, whatever its PSN.
+            // A UC responder resumes at the next first packet, whatever its PSN.
             peer::to_rtr(qps_[q], device_, options_.qp, {remote_qpns_[q], 0, remote_.gid});
             peer::to_rts(qps_[q], options_.qp, 0);
         }
     }
 
     void post(const Verb& verb, uint32_t q, uint32_t round, uint32_t size, uint32_t first, uint32_t count) {
-        const bool from_sink = verb.opcode == IBV_WR_RDMA_READ || verb.rc_only;  // where the answer goes
+        const bool from_sink = verb.opcode == IBV_WR_RDMA_READ || verb.rc_only;  // the answer's destination
         std::vector<ibv_send_wr> list(count);
         std::vector<ibv_sge> sges(static_cast<size_t>(count) * options_.qp.sge);
         for (uint32_t i = 0; i < count; ++i) {
@@ -332,7 +332,7 @@ class Check {
             fail("ibv_post_send %s: %s", verb.name, strerror(error));
     }
 
-    // All atomics of a QP aim at one counter at the target, in order; every third compare is meant to miss.
+    // All atomics of a QP use one counter at the target, in order; every third compare must fail.
     decltype(ibv_send_wr::wr.atomic) atomic_request(const Verb& verb, uint32_t q, uint32_t d) {
         const uint64_t at = remote_.source_va + slot_of(q, 0) * slot_bytes_;
         if (verb.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
@@ -372,7 +372,7 @@ class Check {
             if (found < 0) fail("ibv_poll_cq");
             if (found == 1) return;
             if (channel_ == nullptr) continue;
-            // Armed: what came before arming was just looked for.
+            // The queue is armed: completions before that were just polled.
             ibv_cq* cq;
             void* context;
             if (ibv_get_cq_event(channel_, &cq, &context) != 0) fail("ibv_get_cq_event");
@@ -381,7 +381,7 @@ class Check {
         }
     }
 
-    // Returns whether it was a receive.
+    // Returns true if it was a receive.
     bool on_completion(const Verb& verb, const ibv_wc& wc, uint32_t round, uint32_t size) {
         if (wc.status != IBV_WC_SUCCESS)
             fail("%s, %u bytes: completion of slot %" PRIu64 ": %s (vendor %u)", verb.name, size, wc.wr_id,
@@ -423,7 +423,7 @@ class Check {
     void verify_target(const Verb& verb, uint32_t round, uint32_t size) {
         if (!verb.writes || verb.receives) return;
         const bool reliable = options_.qp.type == IBV_QPT_RC;
-        // An unreliable WRITE tells nobody that it has arrived: look until all is there, or for a second.
+        // The arrival of an unreliable WRITE is not reported: poll until all is there, or for a second.
         const double deadline = peer::now_s() + (reliable ? 0 : 1);
         for (size_t slot = 0; slot < slots_; ++slot) {
             const uint64_t seed = seed_of(!options_.server(), round, size, slot);
@@ -451,9 +451,9 @@ class Check {
     std::vector<uint32_t> remote_qpns_;
     std::unordered_map<uint32_t, uint32_t> index_of_;
     Hello remote_{};
-    std::vector<uint32_t> arrivals_;  // messages received this round, per QP
+    std::vector<uint32_t> arrivals_;  // messages received in this round, per QP
     std::vector<bool> arrived_;
-    std::vector<uint64_t> counters_, model_;  // per QP: before this round; as of the last request posted
+    std::vector<uint64_t> counters_, model_;  // per QP: before this round; after the last posted request
     unsigned events_seen_ = 0;
     uint64_t operations_ = 0, lost_ = 0, bytes_ = 0;
 };

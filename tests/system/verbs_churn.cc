@@ -29,10 +29,10 @@ struct Side {
     peer::QpAddress address;
     uint64_t va;
     uint32_t rkey;
-    bool more;  // the initiator's: whether there is another one after this
+    bool more;  // set by the initiator: another one follows
 };
 
-// One life of a connection. The initiator writes, the target verifies.
+// Runs one life of a connection. The initiator writes, the target verifies.
 bool connection(const peer::Device& device, peer::Control& control, bool initiator, uint32_t number, bool more) {
     std::vector<uint8_t> memory(kBytes);
     ibv_mr* mr = ibv_reg_mr(device.pd, memory.data(), kBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
         control.accept_peer(options.port);
 
     const auto total = static_cast<uint32_t>(options.rate * options.seconds);
-    // tables and the heap have their size after some hundred connections
+    // Tables and the heap reach their size after some hundred connections.
     const uint32_t warm = std::max(1U, total / 2);
     size_t rss_warm = 0;
     const double start = peer::now_s();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that lacks descriptors when it first uses rove's devices. The call fails then, nothing is lost by it, and
-// the call works as soon as there are enough. `CASE` is one of those in main().
+// A process that lacks descriptors when it first uses rove's devices. The call fails then without a leak, and works as
+// soon as there are enough. `CASE` is one of those in main().
 #include <dirent.h>
 #include <fcntl.h>
 #include <rdma/rdma_cma.h>
@@ -21,7 +21,7 @@ namespace {
 
 using peer::fail;
 
-constexpr unsigned kSeconds = 60;  // then it hangs
+constexpr unsigned kSeconds = 60;  // a longer time is a hang
 constexpr int kMaxNeeded = 400;    // descriptors
 
 int open_files() {
@@ -37,8 +37,7 @@ void allow(rlim_t files) {
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) fail("setrlimit");
 }
 
-// Calls `attempt` with room for 0, 1, 2, ... more descriptors, until it succeeds. Returns the number of those that it
-// has then.
+// Calls `attempt` with room for 0, 1, 2, ... more descriptors, until it succeeds. Returns the number at that time.
 int try_with_ever_more(const std::function<bool()>& attempt) {
     const int before = open_files(), next = fcntl(0, F_DUPFD, 0);
     close(next);
@@ -60,7 +59,7 @@ bool open_device() {
     return context != nullptr;
 }
 
-// An id of rdma_cm's that has an address, for which all devices are used.
+// Binds an id of rdma_cm to an address, for which all devices are used.
 bool bind_id() {
     rdma_event_channel* const channel = rdma_create_event_channel();
     if (channel == nullptr) return false;
@@ -75,7 +74,7 @@ bool bind_id() {
     return false;
 }
 
-// "FILES" of what is open in the end is printed: the same, however often it failed before.
+// Prints "FILES" and the number of open files in the end: it is equal however often the attempt failed before.
 int scarce(const std::function<bool()>& attempt) {
     std::printf("FILES %d\n", try_with_ever_more(attempt));
     return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process that has a device open keeps to itself: other programs get none of its descriptors, and its memory is
-// not where they map theirs at fixed addresses. `CASE` is one of those in main().
+// The privacy of a process with a device open: other programs get none of its descriptors, and its memory is not at
+// fixed addresses that they map. `CASE` is one of those in main().
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -22,7 +22,7 @@ namespace {
 
 using peer::fail;
 
-constexpr unsigned kSeconds = 20;  // then it hangs
+constexpr unsigned kSeconds = 20;  // a longer time is a hang
 constexpr int kImages = 6;
 constexpr char kSelf[] = "/proc/self/exe";
 
@@ -41,7 +41,7 @@ std::map<int, std::string> files() {
     return all;
 }
 
-// Opens the first device and makes a message cross it, so that its port is in use.
+// Opens the first device and sends a message over it, so that its port is in use.
 struct User {
     peer::Device device{"", 1};
     ibv_comp_channel* channel = ibv_create_comp_channel(device.context);
@@ -65,13 +65,13 @@ struct User {
     }
 };
 
-// In a program that was started: fails if there is any file.
+// Runs in a started program: fails if there is any file.
 int look() {
     for (const auto& [file, name] : files()) fail("the program that was started has %d: %s", file, name.c_str());
     return 0;
 }
 
-// The program's own files are not what this is about.
+// Excludes the program's own files from the test.
 void keep_own_files() {
     for (const auto& [file, name] : files()) fcntl(file, F_SETFD, FD_CLOEXEC);
 }
@@ -91,7 +91,7 @@ int execute(void*) {
     return 1;
 }
 
-// A program that is started in each of the ways there are.
+// Starts a program in each possible way.
 int started() {
     keep_own_files();
     User user;
@@ -113,15 +113,14 @@ int started() {
     return 0;
 }
 
-// A child that goes on by itself, as daemon() has it: it has what verbs gave the program, and nothing that it cannot
-// know of.
+// A child that continues by itself, as with daemon(): it has the files that verbs gave the program, and no others.
 int forked() {
     const auto before = files();
     const User user;
     const pid_t child = fork();
     if (child == 0) {
         for (const auto& [file, name] : files())
-            // /dev/null is cmd_fd of the context, and holds places.
+            // /dev/null is cmd_fd of the context, and reserves numbers.
             if (!before.contains(file) && file != user.channel->fd && file != user.device.context->async_fd &&
                 name != "/dev/null")
                 fail("the child has %d: %s", file, name.c_str());
@@ -131,7 +130,7 @@ int forked() {
     return 0;
 }
 
-// A program that executes itself with its device open, as servers restart: each image begins without files.
+// A program that executes itself with its device open, as servers do to restart: each image begins without files.
 int again(int image) {
     if (image > 0)
         look();
@@ -142,8 +141,8 @@ int again(int image) {
     return image < kImages;
 }
 
-// Open MPI's OpenSHMEM maps its heap at 0xff000000 with MAP_FIXED, whatever is there; others have other low addresses.
-// A library's memory lies where the kernel puts it: high.
+// Open MPI's OpenSHMEM maps its heap at 0xff000000 with MAP_FIXED, whatever is there; others use other low addresses. A
+// library's memory must be high, where the kernel puts it.
 int placed() {
     constexpr unsigned long kHigh = 1ul << 46;
     const User user;

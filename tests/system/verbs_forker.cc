@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that forks. What its children do with what they inherited must end at once and not disturb the parent,
-// whose threads write and read back all the while. `CASE` is one of those in main().
+// A process that forks. Its children's use of inherited objects must end at once and not disturb the parent, whose
+// threads write and read back all the while. `CASE` is one of those in main().
 #include <errno.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
@@ -24,9 +24,9 @@ namespace {
 using peer::fail;
 
 constexpr uint32_t kBytes = 64 * 1024, kDepth = 16;
-constexpr unsigned kChildSeconds = 10;  // then it hangs
+constexpr unsigned kChildSeconds = 10;  // a longer time is a hang
 
-// Two RC QPs of the device that are connected to each other, and what a child may try its hands on.
+// Two connected RC QPs of the device, and further objects that a child may use.
 struct Pair {
     peer::Device device{"", 1};
     std::vector<uint8_t> memory = std::vector<uint8_t>(2 * kBytes);
@@ -73,7 +73,7 @@ struct Pair {
         return ibv_post_send(qps[0], &wr, bad);
     }
 
-    // One WRITE to the other half of our memory, verified.
+    // Sends one verified WRITE to the other half of our memory.
     void move() {
         peer::fill(memory.data(), kBytes, ++seed);
         ibv_send_wr* bad;
@@ -187,7 +187,7 @@ void start_program(Pair&) {
     fail("exec");
 }
 
-// A parent with traffic and control calls on other threads, whose locks children inherit as they are.
+// A parent with traffic and control calls on other threads, whose locks children inherit in any state.
 int with_objects() {
     Pair& pair = *new Pair;
     std::atomic<bool> ended{false};
@@ -248,7 +248,7 @@ int hammered() {
     for (int round = 0; round < 50; ++round)
         for (auto* act : {start_program, exit_at_once, round % 2 != 0 ? control : post_and_poll, look_at_files})
             wait_for(start_child(pair, act));
-    // A child that runs no handlers. (Of the C library it calls nothing that takes locks, malloc() neither.)
+    // A child that runs no handlers. (It makes no calls of the C library that take locks, not even malloc().)
     for (int round = 0; round < 50; ++round) {
         for (const bool executes : {false, true}) {
             const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
@@ -267,7 +267,7 @@ int hammered() {
     ended = true;
     for (std::thread& thread : threads) thread.join();
     pair.move();
-    // Nobody holds anything: exit() runs to its end in such a child, too.
+    // No lock is held: exit() runs to its end in such a child, too.
     const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
     if (child == 0) {
         alarm(kChildSeconds);
@@ -280,7 +280,7 @@ int hammered() {
     return 0;
 }
 
-// A parent that has only looked: its child uses the device, and when that has ended the parent does.
+// A parent that has only listed devices: its child uses the device, and after the child's end the parent does.
 int after_list() {
     int count = 0;
     ibv_device** list = ibv_get_device_list(&count);
@@ -299,8 +299,8 @@ int after_list() {
     return 0;
 }
 
-// A server that looks for a device, then sends itself into the background: daemon() ends the parent, and the child uses
-// the device. Whoever started it has its end from standard output.
+// A server that lists devices and then becomes a daemon: daemon() ends the parent, and the child uses the device. Its
+// starter learns of its end from standard output.
 int daemonized() {
     int count = 0;
     ibv_free_device_list(ibv_get_device_list(&count));
@@ -320,7 +320,7 @@ int orphan() {
     int told[2];
     if (pipe(told) != 0) fail("pipe");
     if (fork() == 0) {
-        alarm(kChildSeconds);  // nobody waits for it
+        alarm(kChildSeconds);  // no process waits for it
         if (write(told[1], "", 1) != 1) _exit(1);
         pause();
     }

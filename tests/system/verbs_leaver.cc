@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process that ends in the midst of work: main() returns, or a signal's handler calls exit(), while threads write
 // over RC QPs, poll and register memory; one QP is destroyed by the very last handler of exit(), after all libraries.
-// The other side stays for as many as come, and verifies what they wrote.
+// The other side serves several such processes and verifies their data.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -35,7 +35,7 @@ struct Side {
     uint32_t rkey;
 };
 
-// One end of what both share.
+// One end of the shared objects.
 struct Connection {
     const peer::Device& device;
     std::vector<uint8_t> memory = std::vector<uint8_t>(kBytes);
@@ -102,7 +102,7 @@ void destroy_last(int, void*) {
     if (write(STDOUT_FILENO, kDone, sizeof kDone - 1) < 0) _exit(1);
 }
 
-// Handlers run in reverse. Libraries end in one that the C library adds once they are loaded: this one came before it.
+// Handlers run in reverse. The C library adds the handlers of libraries once they are loaded: this one is older.
 void before_libraries(int, char**, char**) {
     on_exit(destroy_last, nullptr);
 }
@@ -113,7 +113,7 @@ int leave(peer::Control& control, bool by_signal) {
     const auto& device = *new peer::Device("", 1);
     auto& connection = *new Connection(device, control);
     peer::fill(connection.memory.data(), kBytes, 1);
-    // Not when a handler exits: its thread may be inside of a worker, where no control call gets in any more.
+    // Only without a signal handler that exits: its thread may be inside a worker, which then admits no control call.
     if (!by_signal) kept = peer::create_qp(device, ibv_create_cq(device.context, 1, nullptr, nullptr, 0), {});
     std::vector<std::thread> threads;
     for (uint32_t i = 0; i < kWriters; ++i) threads.emplace_back(write_for_ever, std::ref(connection), i);

@@ -104,7 +104,7 @@ void receive(const peer::Device& device, const std::vector<ibv_qp*>& members, ib
 }
 
 void send(const peer::Device& device, ibv_qp* qp, ibv_cq* cq, ibv_mr* mr, uint8_t* memory, peer::Control& control) {
-    // A group is not asked for its address, so nothing tells that the port has its peer; the peer's own address does.
+    // A group's address is not resolved, so it does not show that the port has its peer; the peer's own address does.
     ibv_destroy_ah(peer::create_ah(device, {}, {0, 0, control.exchange(device.gid)}));
     ibv_ah* ah = peer::create_ah(device, {}, {kGroupQpn, 0, group()});
     for (uint32_t i = 0; i < kMessages; ++i) {
@@ -123,7 +123,7 @@ void send(const peer::Device& device, ibv_qp* qp, ibv_cq* cq, ibv_mr* mr, uint8_
     ibv_destroy_ah(ah);
 }
 
-// Nothing of a message is left but the request itself.
+// Sends each message so that only the request itself remains.
 void send_and_leave(const peer::Device& device, ibv_cq* cq, ibv_mr* mr, uint8_t* memory, peer::Control& control) {
     ibv_destroy_ah(peer::create_ah(device, {}, {0, 0, control.exchange(device.gid)}));
     peer::QpOptions options;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls each function of the C library that rove hooks with pointers that are bad in each of the ways there are, and
-// prints what came of it: the test compares that with what comes without rove. `FILE` is what is waited for: "channel",
-// a completion channel of the first device, or "eventfd", which stands for it where there is none.
+// Calls each function of the C library that rove hooks with every kind of bad pointer and prints the results, which the
+// test compares with those without rove. `FILE` is the object to wait for: "channel", a completion channel of the first
+// device, or "eventfd", which replaces it where there is no device.
 #include <dirent.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -42,7 +42,7 @@ constexpr size_t kPage = 4096;
 constexpr int kTimeoutMs = 5;
 sigjmp_buf before_call;
 
-// A page that can be read and written, one that can be neither, and one that can only be read, one behind the other.
+// Adjacent pages: one writable, one inaccessible, and one read-only.
 struct Memory {
     char* writable =
         static_cast<char*>(mmap(nullptr, 3 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -53,9 +53,9 @@ struct Memory {
         mprotect(none, kPage, PROT_NONE);
         mprotect(readable, kPage, PROT_READ);
     }
-    // Returns the last `bytes` bytes that can be written, behind which none can be read.
+    // Returns the last `bytes` writable bytes, behind which no byte can be read.
     char* at_end(size_t bytes) const { return none - bytes; }
-    // Returns an address that is below all that the kernel gives out.
+    // Returns an address below all that the kernel assigns.
     static void* unmapped() { return reinterpret_cast<void*>(0x10'0000); }
 };
 const Memory memory;
@@ -175,7 +175,7 @@ void files() {
     }
 }
 
-// Where each call waits for `file`.
+// Waits for `file` in each call.
 void waits(int file) {
     const pollfd asked{.fd = file, .events = POLLIN, .revents = 0};
     fd_set set;
@@ -235,7 +235,7 @@ void waits(int file) {
         report("epoll_ctl", "event " + pointer.name,
                [&] { return epoll_ctl(epoll_create1(0), EPOLL_CTL_ADD, file, static_cast<epoll_event*>(pointer.at)); });
     }
-    // Arrays and sets that end, and that do not end, where memory does.
+    // Arrays and sets that end, or do not end, where memory does.
     for (nfds_t count : {1, 2, 100}) {
         const auto files = reinterpret_cast<pollfd*>(memory.at_end(sizeof(pollfd)));
         *files = asked;
@@ -258,7 +258,7 @@ void waits(int file) {
             return time.tv_nsec > 0 ? 0 : select(file + 1, &set, nullptr, nullptr, &same);
         });
     }
-    // The longest time there is, from which no thread may come back at once.
+    // The longest possible time, after which no call may return at once.
     FD_SET(0, &set);
     const timespec longest{INT64_MAX, 999'999'999};
     int ends[2];
@@ -282,7 +282,7 @@ int main(int count, char** words) {
         static const peer::Device device("", 1);
         file = ibv_create_comp_channel(device.context)->fd;
     }
-    // How much of a set the kernel reads depends on how many files the process has had room for.
+    // The kernel reads a part of a set that depends on how many files the process has had room for.
     constexpr int kOneSet = 64, kMany = 200;
     if (file < 0 || file >= kOneSet || dup2(file, kMany) != kMany) peer::fail("no file to wait for");
     files();

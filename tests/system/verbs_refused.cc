@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that the other side must refuse, over RC: wrong keys, ends of regions, messages that are too long, receives
-// that are never posted. One side runs with no HOST, listens, and is asked; the other is given HOST and asks. For each
-// request: the status of its completion, that the request behind it is flushed, and that no byte of either side has
+// that are never posted. One side runs without HOST, listens and serves; the other gets HOST and asks. For each request
+// it checks the status of its completion, that the next request is flushed, and that no byte of either side has
 // changed. Prints one line of JSON per request. Sizes in bytes.
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -24,13 +24,13 @@ struct Request {
     const char* name;
     ibv_wr_opcode opcode;
     uint32_t length;
-    size_t offset;        // in the region of the side that is asked
-    uint32_t key_change;  // bits of the rkey that are wrong
-    uint32_t receive;     // size of the receive posted for it; 0: none
+    size_t offset;        // in the region of the serving side
+    uint32_t key_change;  // wrong bits of the rkey
+    uint32_t receive;     // size of the receive posted for it; 0: no receive
     std::vector<ibv_wc_status> statuses;
 };
 
-// A message longer than its receive: "invalid request" by IBTA (table 58), "remote operation error" of Linux
+// A message longer than its receive: "invalid request" by IBTA (table 58), "remote operation error" from Linux
 // Soft-RoCE 6.1.
 const Request kRequests[] = {
     {"write_key", IBV_WR_RDMA_WRITE, 3000, 0, 0x5500, 0, {IBV_WC_REM_ACCESS_ERR}},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads, each with an RC QP of its own that is connected to itself, and one operation under way. A thread READs
-// over and over, or with --churn makes its objects, moves verified data and destroys them each time. Prints {"threads",
-// "operations", "seconds", "cpu_seconds", "worst_ms"}; "cpu_seconds" are those of the process during them, "worst_ms"
-// is the longest time that one operation took.
+// Many threads, each with an RC QP that is connected to itself and one operation in flight. A thread READs over and
+// over, or with --churn creates its objects, moves verified data and destroys them each time. Prints {"threads",
+// "operations", "seconds", "cpu_seconds", "worst_ms"}; "cpu_seconds" is the process's CPU time for them, "worst_ms" the
+// longest time of one operation.
 #include <pthread.h>
 #include <time.h>
 
@@ -37,7 +37,7 @@ class Self {
     Self(const peer::Device& device, uint32_t psn) : source_(kBytes), target_(kBytes) {
         const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
         peer::QpOptions options;
-        options.timeout = 18;  // a second: whoever drives may be off its core
+        options.timeout = 18;  // a second: the driving thread may be off its core
         cq_ = ibv_create_cq(device.context, 16, nullptr, nullptr, 0);
         from_ = ibv_reg_mr(device.pd, source_.data(), kBytes, access);
         to_ = ibv_reg_mr(device.pd, target_.data(), kBytes, access);
@@ -86,7 +86,7 @@ struct Result {
     double worst_s = 0;
 };
 
-// Without `self`, anew each time.
+// Without `self`, creates objects each time.
 Result work(const peer::Device& device, Self* self, uint32_t thread, double until_s) {
     Result result;
     for (double begun = peer::now_s(); begun < until_s;) {
@@ -121,7 +121,7 @@ int main(int argc, char** argv) {
     const peer::Device device("", options.gid_index);
     std::vector<Result> results(options.threads);
     std::vector<std::thread> threads;
-    // All begin together: to start some hundred takes a while, and so does making their objects.
+    // All begin together: starting some hundred threads takes a while, and so does creating their objects.
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, nullptr, options.threads + 1);
     std::atomic<double> until_s{0};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The target of hostile packets: one RC and one UD QP with receives posted, and four blocks of memory: one that the
-// network may write, one that it may only read, one that is only local, one that is not registered at all, with guards
-// between them. Prints one line of JSON that tells the attacker everything (QPN, PSN, keys, addresses), then brings a
-// QP that fell into error back to life until stdin closes, and verifies that nothing outside of the writable block has
+// The target of hostile packets: one RC and one UD QP with receives posted, and four blocks of memory with guards
+// between them: one that the network may write, one that it may only read, one that is only local, one that is not
+// registered at all. Prints one line of JSON with everything an attacker could know (QPN, PSN, keys, addresses), then
+// revives QPs that fell into error until stdin closes, and verifies that nothing outside the writable block has
 // changed.
 #include <poll.h>
 #include <unistd.h>
@@ -81,7 +81,7 @@ struct Victim {
             peer::to_rtr(qp, device, options, attacker);
             const int error = peer::try_rts(qp, options, kPsn);
             if (error != 0 && state_of(qp) != IBV_QPS_ERR) fail("ibv_modify_qp to RTS: %s", std::strerror(error));
-        } while (state_of(qp) == IBV_QPS_ERR);  // a packet ended it, perhaps before it could send
+        } while (state_of(qp) == IBV_QPS_ERR);  // a packet ended it, possibly before it could send
     }
 
     // Completions free receives; they are posted again.
@@ -153,7 +153,7 @@ int main(int argc, char** argv) {
         reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kLocal)),
         reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kUnregistered)));
     std::fflush(stdout);
-    // An attacker that speaks mp is there from now on, and is asked whether it does.
+    // An attacker that speaks mp is present from now on, and will answer the question whether it does.
     victim.revive(victim.rc, victim.rc_options);
     victim.revive(victim.ud, victim.ud_options);
     std::printf("{\"connected\": true}\n");
@@ -175,7 +175,7 @@ int main(int argc, char** argv) {
         if (poll(&input, 1, 0) != 0) break;  // closed
     }
     victim.verify();
-    // Only of the block that the network may write.
+    // These are in the block that the network may write.
     uint64_t written = 0;
     for (size_t at = offset_of(kWritable); at < offset_of(kWritable) + kBlock; ++at)
         written += victim.memory[at] != victim.expected[at];
