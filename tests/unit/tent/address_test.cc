@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses of engines: text, names, and both families.
+// Tests the addresses of engines: text forms, names, and both families.
 #include "tent/control/address.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of several threads: who has one, has it alone, until it is freed and all of it is final. And what a place
-// keeps of the request before: no memory or segment that is no more.
+// Tests batches of several threads. A thread that holds a batch has it alone, until the batch is freed and all its
+// requests are final. A reused entry must not refer to memory or segments of its previous request that no longer exist.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -28,12 +28,12 @@ class BatchesTest : public testing::Test {
         ASSERT_TRUE(engine_->allocate_memory(2 * kThreads * kSmall, {}, &memory).ok());
         memory_ = static_cast<uint8_t*>(memory);
         const uint64_t batch = engine_->allocate_batch(1);
-        submit(batch, 0);  // the segment is open now
+        submit(batch, 0);  // opens the segment
         ASSERT_EQ(wait(batch), TransferStatusEnum::COMPLETED);
         ASSERT_TRUE(engine_->free_batch(batch).ok());
     }
 
-    // Each thread has a place of its own, and copies it to another.
+    // Each thread has its own source, and copies it to its own target.
     uint8_t* here(size_t thread) const { return memory_ + 2 * thread * kSmall; }
     uint8_t* there(size_t thread) const { return here(thread) + kSmall; }
     void submit(uint64_t batch, size_t thread) {
@@ -44,7 +44,8 @@ class BatchesTest : public testing::Test {
                               .transport_hint = Transport::SHM};
         ASSERT_TRUE(engine_->submit(batch, {&request, 1}, nullptr).ok());
     }
-    // A request of its own batch, which is the same place each time: what became of it, or of its submission.
+    // Runs a request in its own batch, which uses the same entry each time. Returns the status of the submission, and
+    // expects the request to complete if it was accepted.
     Status copy(const void* from, uint64_t target, void* to) {
         const Request request{.opcode = Request::WRITE,
                               .source = const_cast<void*>(from),
@@ -126,7 +127,7 @@ TEST_F(BatchesTest, NotificationsComeInTheOrderOfTheirSubmits) {
 
 TEST_F(BatchesTest, FreedUnderWayItIsNotGivenAgainBefore) {
     uint64_t under_way = 0, other = 0;
-    engine_->core().shard(0).with_lock([&] {  // so that nothing moves
+    engine_->core().shard(0).with_lock([&] {  // so that no request advances
         under_way = engine_->allocate_batch(1);
         std::jthread([&] {
             submit(under_way, 0);
@@ -140,7 +141,7 @@ TEST_F(BatchesTest, FreedUnderWayItIsNotGivenAgainBefore) {
     });
     submit(other, 1);
     EXPECT_EQ(wait(other), TransferStatusEnum::COMPLETED);
-    bool given_again = false;  // when it is complete, which may be after `other`
+    bool given_again = false;  // once it is complete, which may be after `other`
     for (int i = 0; i < 5000 && !given_again; ++i) {
         given_again = engine_->allocate_batch(1) % 16384 == under_way % 16384;
         if (!given_again) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -152,7 +153,8 @@ TEST_F(BatchesTest, FreedUnderWayItIsNotGivenAgainBefore) {
 TEST_F(BatchesTest, SeveralWhoAskAboutALargeOneSeeItGrow) {
     constexpr size_t kTasks = 200, kBytes = 64;
     std::vector<Request> requests;
-    for (size_t i = 0; i < kTasks; ++i) {  // a place each, and no neighbours, which would be one request
+    // Separate places that are not adjacent, because adjacent ones are merged into one request.
+    for (size_t i = 0; i < kTasks; ++i) {
         uint8_t* const there = memory_ + kThreads * kSmall + (kTasks - 1 - i) * kBytes;
         requests.push_back({.opcode = Request::WRITE,
                             .source = memory_ + i * kBytes,
@@ -179,9 +181,9 @@ TEST_F(BatchesTest, SeveralWhoAskAboutALargeOneSeeItGrow) {
     }
 }
 
-// Slices are kept for higher priorities.
+// Some slices are reserved for higher priorities.
 TEST_F(BatchesTest, OneWhoFillsTheEngineWithLowDoesNotGetHighRefused) {
-    constexpr size_t kLarge = 32 << 20;  // as many slices as a request may have
+    constexpr size_t kLarge = 32 << 20;  // the largest number of slices that a request may have
     void* memory = nullptr;
     ASSERT_TRUE(engine_->allocate_memory(2 * kLarge, {}, &memory).ok());
     const auto request = [&](Priority priority, size_t length) {
@@ -193,7 +195,7 @@ TEST_F(BatchesTest, OneWhoFillsTheEngineWithLowDoesNotGetHighRefused) {
     };
     std::vector<uint64_t> low;
     uint64_t high = 0;
-    engine_->core().shard(0).with_lock([&] {  // so that nothing moves
+    engine_->core().shard(0).with_lock([&] {  // so that no request advances
         std::jthread([&] {
             Status status;
             while (status.ok() && low.size() < 1000) {
@@ -210,7 +212,7 @@ TEST_F(BatchesTest, OneWhoFillsTheEngineWithLowDoesNotGetHighRefused) {
         }).join();
     });
     EXPECT_EQ(wait(high), TransferStatusEnum::COMPLETED);
-    low.pop_back();  // the one that was refused
+    low.pop_back();  // the refused batch
     for (const uint64_t batch : low) EXPECT_EQ(wait(batch), TransferStatusEnum::CANCELED);
     EXPECT_TRUE(engine_->free_memory(memory).ok());
 }

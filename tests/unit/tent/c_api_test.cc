@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions called wrongly: an error with a text, never a crash, and nothing thrown.
+// Tests wrong calls of the C functions: they return an error with a text, never crash, and throw no exception.
 #include <gtest/gtest.h>
 
 #include <cstring>

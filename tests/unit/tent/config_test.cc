@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's configuration: what is read, and how each kind of mistake is refused.
+// Tests the engine's configuration: all keys are read, and each kind of mistake is refused.
 #include "tent/config/config.h"
 
 #include <gtest/gtest.h>
@@ -107,7 +107,7 @@ TEST(TentConfig, TheFileThatShowsEveryKeyShowsTheDefaults) {
     EXPECT_EQ(config.metrics.enabled, defaults.metrics.enabled);
     EXPECT_EQ(config.metrics.http_host, defaults.metrics.http_host);
     EXPECT_EQ(config.metrics.http_port, defaults.metrics.http_port);
-    // Its commented keys are right, too.
+    // Its commented keys are also valid.
     std::ifstream file(ROVE_CONFIG_DIR "/tent/engine.toml");
     std::string uncommented;
     bool head = true;
@@ -117,7 +117,7 @@ TEST(TentConfig, TheFileThatShowsEveryKeyShowsTheDefaults) {
         uncommented += (key && !head ? line.substr(2) : line) + "\n";
     }
     Config all;
-    const std::vector<Override> etcd{{"metadata_type", "etcd"}};  // which those keys are of
+    const std::vector<Override> etcd{{"metadata_type", "etcd"}};  // the metadata type that these keys belong to
     ASSERT_TRUE(parse(uncommented, &all, etcd).ok());
     EXPECT_EQ(all.policies.size(), 1u);
     EXPECT_EQ(all.local_segment_name, "node-7");
@@ -303,7 +303,7 @@ devices = []
     EXPECT_EQ(config.policies[1].same_machine, std::nullopt);
 }
 
-// The usage examples of the documents, in their order, with what they are to have set.
+// The usage examples of the documents, in their order, with the values that they should set.
 TEST(TentConfig, ExamplesOfTheDocumentsLoad) {
     const Config latency = accepted(kRdma +
                                     "enable_smart_scheduling = true\nnuma_penalties = [1.0, 100.0, 1000.0]\n"
@@ -327,7 +327,7 @@ TEST(TentConfig, ExamplesOfTheDocumentsLoad) {
     EXPECT_EQ(accepted(kRdma + "slot_rotation_interval_ms = 10\nshared_quota_shm_path = \"/mooncake_rdma_slots\"\n")
                   .slots.interval_ns,
               10'000'000u);
-    // The original's sample file forgets the slash.
+    // The sample file of the original lacks the slash.
     EXPECT_EQ(accepted(kRdma + "shared_quota_shm_path = \"mooncake_quota_shm\"\n").slots.shm_path,
               "/mooncake_quota_shm");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies through shared memory: they are made without the drive lock, by as many threads as there are.
+// Tests copies through shared memory. Any number of threads makes them, without the drive lock.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -20,7 +20,7 @@ using Time = std::chrono::steady_clock;
 uint8_t* allocate(Engine& engine, uint64_t bytes, int value) {
     void* memory = nullptr;
     EXPECT_TRUE(engine.allocate_memory(bytes, {}, &memory).ok());
-    std::memset(memory, value, bytes);  // so that its pages are there
+    std::memset(memory, value, bytes);  // touches the pages
     return static_cast<uint8_t*>(memory);
 }
 
@@ -48,7 +48,8 @@ TEST(Copies, ALongOneDoesNotHoldTheLock) {
     uint8_t* to = allocate(*engine, kBytes, 't');
     ASSERT_EQ(write(*engine, from, Peers::kLocal, to, 32 << 10), TransferStatusEnum::COMPLETED) << "it is mapped now";
     uint64_t took_ns = 0, held_ns = 0, before_ns = 0;
-    for (int i = 0; i < 20 && held_ns >= took_ns / 4; ++i) {  // others may take our core: one of some
+    // Several attempts, because other threads may take our core.
+    for (int i = 0; i < 20 && held_ns >= took_ns / 4; ++i) {
         engine->core().shard(0).with_lock([&] { before_ns = engine->core().shard(0).held_ns.sum(); });
         const auto begun = Time::now();
         ASSERT_EQ(write(*engine, from, Peers::kLocal, to, kBytes), TransferStatusEnum::COMPLETED);
@@ -59,7 +60,7 @@ TEST(Copies, ALongOneDoesNotHoldTheLock) {
     EXPECT_LT(held_ns, took_ns / 4) << "of all the time that a slice of 64 MiB takes";
 }
 
-// Of lengths that are copied by whoever drives, by who submitted them, and by all.
+// The lengths are copied by the driving thread, by the submitting thread, and by all threads together.
 TEST(Copies, ThreadsShareThem) {
     constexpr uint64_t kBytes = 1 << 20;
     constexpr int kThreads = 4, kRounds = 20;
@@ -81,7 +82,7 @@ TEST(Copies, ThreadsShareThem) {
     for (std::thread& thread : threads) thread.join();
 }
 
-// Its thread is gone, or does not ask, and somebody else drives.
+// The submitting thread ends, or never polls, and another thread drives.
 TEST(Copies, ThoseOfAThreadThatDoesNotComeAreMadeByOthers) {
     constexpr uint64_t kBytes = 4 << 20;
     constexpr int kRounds = 50;
@@ -112,7 +113,7 @@ TEST(Copies, ThoseOfAThreadThatDoesNotComeAreMadeByOthers) {
         while (submitted < kRequests) EXPECT_TRUE(engine->overall_status(batch, &status).ok());
         submitter.join();
         const auto deadline = Time::now() + 30s;
-        do EXPECT_TRUE(engine->overall_status(batch, &status).ok());  // of all of them
+        do EXPECT_TRUE(engine->overall_status(batch, &status).ok());  // the state of the whole batch
         while (status.state == TransferStatusEnum::PENDING && Time::now() < deadline);
         EXPECT_EQ(status.state, TransferStatusEnum::COMPLETED);
         for (size_t i = 0; i < kRequests; ++i) {

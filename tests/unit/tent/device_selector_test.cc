@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device a slice goes to, what is charged and what is learned. How that works out under load:
-// selector_loop_test.cc
+// Tests which device a slice goes to, and how devices are charged and measured. selector_loop_test.cc tests the effect
+// under load.
 #include "tent/placement/device_selector.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ uint64_t inflight(const DeviceSelector& selector, size_t device) {
     return selector.load()[device].inflight_bytes;
 }
 
-// The default is far from it, and so is a tenth of that.
+// The default bandwidth is far above the real one, and so is a tenth of the default.
 TEST(DeviceSelector, T5_APortBelowTheBoundsIsLearnedAllTheSame) {
     DeviceSelector selector(devices({1}), {});
     EXPECT_EQ(ewma(selector, 0), 400 * kGbps);
@@ -70,7 +70,7 @@ TEST(DeviceSelector, T2_LearningRateIsTheWeightOfTheOldValue) {
         config.bandwidth_learning_rate = alpha;
         DeviceSelector selector(devices({100}), config);
         selector.charge(0, 4'000'000);
-        selector.complete(0, 4'000'000, selector.post(0, 1'000), 1'000 + 2'000'000);  // 2 bytes a ns
+        selector.complete(0, 4'000'000, selector.post(0, 1'000), 1'000 + 2'000'000);  // 2 bytes per ns
         EXPECT_NEAR(ewma(selector, 0), alpha * 12.5e9 + (1 - alpha) * 2e9, 1) << alpha;
     }
 }
@@ -78,7 +78,7 @@ TEST(DeviceSelector, T2_LearningRateIsTheWeightOfTheOldValue) {
 TEST(DeviceSelector, T2_ShorterObservationsWeighLessInProportion) {
     DeviceSelector selector(devices({100}), {});
     selector.charge(0, 400'000);
-    selector.complete(0, 400'000, selector.post(0, 1'000), 1'000 + 200'000);  // 2 bytes a ns for 0.2 ms
+    selector.complete(0, 400'000, selector.post(0, 1'000), 1'000 + 200'000);  // 2 bytes per ns for 0.2 ms
     EXPECT_NEAR(ewma(selector, 0), 12.5e9 + 0.2 * 0.99 * (2e9 - 12.5e9), 1);
 }
 
@@ -109,13 +109,13 @@ TEST(DeviceSelector, T3_LearnsFromCompletionsOnly) {
     selector.release(0, kBlock);
     EXPECT_DOUBLE_EQ(ewma(selector, 0), 100 * kGbps);
     EXPECT_EQ(selector.completed_bytes(0), 0u);
-    // The clock did not move: there is no rate.
+    // The clock did not advance, so there is no rate.
     selector.complete(0, kBlock, selector.post(0, 5), 5);
     EXPECT_DOUBLE_EQ(ewma(selector, 0), 100 * kGbps);
     EXPECT_EQ(selector.completed_bytes(0), kBlock);
 }
 
-// Not the queue of a device that sends one after the other, but its rate.
+// The observation is the rate of a device that sends slices one after the other, without their time in its queue.
 TEST(DeviceSelector, T3_SlicesPostedTogetherEachSeeTheDevicesRate) {
     SelectorConfig config;
     config.bandwidth_learning_rate = 0;
@@ -124,7 +124,7 @@ TEST(DeviceSelector, T3_SlicesPostedTogetherEachSeeTheDevicesRate) {
     selector.charge(0, 8 * kSlice);
     const PostMark mark = selector.post(0, 1'000);
     for (uint64_t i = 1; i <= 8; ++i) {
-        selector.complete(0, kSlice, mark, 1'000 + i * kSlice / 5);  // 5 bytes a ns
+        selector.complete(0, kSlice, mark, 1'000 + i * kSlice / 5);  // 5 bytes per ns
         EXPECT_NEAR(ewma(selector, 0), 5e9, 1) << i;
     }
 }
@@ -218,7 +218,7 @@ TEST(DeviceSelector, T5_LinkChangesAreSeenAtOnce) {
     selector.set_up(1, false);
     EXPECT_EQ(selector.up_mask(), 1u);
     for (const uint8_t device : allocate(selector, 200)) EXPECT_EQ(device, 0);
-    // Up again it is not judged by what it did before.
+    // When the link is up again, its earlier behaviour does not count.
     selector.charge(1, kBlock);
     selector.complete(1, kBlock, selector.post(1, 0), 1'000'000'000);
     selector.set_up(1, true);
@@ -232,13 +232,13 @@ TEST(DeviceSelector, T6_EqualScoresAreTheLowerIds) {
     EXPECT_EQ(allocate(selector, 1)[0], 0);
     EXPECT_EQ(allocate(selector, 1)[0], 1);
     EXPECT_EQ(allocate(selector, 1)[0], 2);
-    EXPECT_EQ(allocate(selector, 4), (std::vector<uint8_t>{0, 0, 1, 2}));  // the remainder is the first one's
+    EXPECT_EQ(allocate(selector, 4), (std::vector<uint8_t>{0, 0, 1, 2}));  // the remainder goes to the first
 }
 
 TEST(DeviceSelector, T6_JitterSpreadsOverEqualDevicesOnly) {
     SelectorConfig config;
     config.score_jitter_range = 1e-9;
-    DeviceSelector selector(devices({100, 100, 50}), config);  // 64 KiB take 5.2 us, 10.4 us
+    DeviceSelector selector(devices({100, 100, 50}), config);  // 64 KiB take 5.2 us and 10.4 us
     std::map<uint8_t, size_t> counted;
     for (int i = 0; i < 990; ++i) {
         const auto chosen = allocate(selector, 1);
@@ -255,7 +255,7 @@ TEST(DeviceSelector, T7_SharesAreInverseToScoresAndContiguous) {
     config.score_jitter_range = 0;
     DeviceSelector selector(devices({100, 400, 100}), config);
     const auto chosen = allocate(selector, 64);
-    // 64 x 4/6 = 42.7, twice 10.7; the two left over are the best one's.
+    // 64 x 4/6 = 42.7, and twice 10.7. The two remaining slices go to the best device.
     EXPECT_EQ(counts(chosen), (std::map<uint8_t, size_t>{{0, 10}, {1, 44}, {2, 10}}));
     EXPECT_EQ(chosen.front(), 1);
     EXPECT_EQ(chosen.back(), 2);
@@ -292,7 +292,7 @@ TEST(DeviceSelector, T8_PenaltyOfTheRankMultipliesTheScore) {
     SelectorConfig config;  // 1, 5, 10
     DeviceSelector selector(three, config, ranks);
     EXPECT_EQ(allocate(selector, 1, 0)[0], 0);  // 1/100 < 5/400 < 10/700
-    EXPECT_EQ(allocate(selector, 1, 0)[0], 1);  // 2/100 > 5/400: rank 1 is used
+    EXPECT_EQ(allocate(selector, 1, 0)[0], 1);  // 2/100 > 5/400, so rank 1 is used
     DeviceSelector indifferent(three, config, ranks);
     EXPECT_EQ(allocate(indifferent, 1, -1)[0], 2);
     config.numa_penalties = {1, 1, 1};
@@ -307,7 +307,8 @@ TEST(DeviceSelector, T8_PenaltyOfTheRankMultipliesTheScore) {
 TEST(DeviceSelector, T8_RanksOfTheConfigurationReplaceThoseOfTheMachine) {
     const auto three = devices({100, 100, 100});
     Ranks ranks = numa_ranks(three);
-    for (const auto& row : ranks) EXPECT_EQ(row, (std::vector<uint8_t>{0, 0, 0}));  // nodes of the devices not known
+    // The NUMA nodes of the devices are unknown.
+    for (const auto& row : ranks) EXPECT_EQ(row, (std::vector<uint8_t>{0, 0, 0}));
     PriorityMatrix matrix{.nodes = {{0, {{"rove2"}, {"rove0"}}}}, .where = "x.toml:3: key 'topology.priority_matrix'"};
     ASSERT_TRUE(override_ranks(matrix, three, &ranks).ok());
     EXPECT_EQ(ranks[0], (std::vector<uint8_t>{1, 2, 0}));
@@ -336,7 +337,7 @@ TEST(DeviceSelector, T9_LowerPrioritiesHaveFewerDevicesInTurn) {
     }
 }
 
-// What a priority may use is asked of all devices: one without room does not make room at one that is another's.
+// The rotation applies to all devices. If a priority's device has no room, the priority gets no other device instead.
 TEST(DeviceSelector, T9_ADeviceThatIsKeptFromAPriorityIsKeptWhateverElseIsFull) {
     SelectorConfig config;
     DeviceSelector selector(devices({100, 100}), config);

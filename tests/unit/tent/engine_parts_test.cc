@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's parts that need neither ports nor peers: descriptors and messages from elsewhere, pools, lookups.
+// Tests the parts of the engine that need neither ports nor peers: descriptors and messages from outside, pools, and
+// lookups.
 #include <gtest/gtest.h>
 #include <rte_pause.h>
 #include <time.h>
@@ -22,7 +23,7 @@
 
 namespace rove::tent {
 
-// Nothing ever comes.
+// A backend that receives nothing.
 class QuietBackend : public Backend {
   public:
     QuietBackend() : Backend(Transport::UNSPEC, {}) {}
@@ -65,8 +66,8 @@ TEST_F(ShardTest, ADispatchIsNotBeforeWhatOthersDid) {
     EXPECT_EQ(shard.latest_ns(), submit_ns + 1'000'000'000);
 }
 
-// Each of its rounds takes the core, or the lock, from a program that drives. That is not to depend on how long it
-// slept before: a few calls in 20 us are many.
+// Each round of the background thread takes the core or the lock from a program that drives. The number of rounds must
+// not depend on the length of an earlier sleep: even a few calls in 20 us count as many.
 TEST_F(ShardTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     Task task;
     task.peer = std::make_shared<Peer>("peer", "", core.credentials());
@@ -76,7 +77,7 @@ TEST_F(ShardTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     Background background(core);
     background.start([] {});
     uint32_t least = UINT32_MAX;
-    for (int attempt = 0; attempt < 100 && least >= 50; ++attempt) {  // in one of them we have a core to ourselves
+    for (int attempt = 0; attempt < 100 && least >= 50; ++attempt) {  // at least one attempt has a core to itself
         uint32_t before = 0;
         shard.with_lock([&] { before = backend->background_rounds; });
         for (const uint64_t until = monotonic_ns() + 20'000'000; monotonic_ns() < until;) {
@@ -89,7 +90,8 @@ TEST_F(ShardTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     EXPECT_LT(least, 50u);
 }
 
-// As when memory was copied by whoever submitted it. It looks round every 100 ms anyway.
+// Wakes the thread like a thread that submitted a copy and made it. The background thread runs every 100 ms in any
+// case.
 TEST_F(ShardTest, NobodyWakesTheBackgroundThreadForWhatIsDone) {
     Background background(core);
     background.start([] {});
@@ -214,7 +216,8 @@ TEST(Base64, AsRfc4648Has) {
     EXPECT_FALSE(base64_decode("Z*=="));
 }
 
-// Readings between two of the system's clock, some of them long apart. A millisecond's drift, and no more, is allowed.
+// Each reading lies between two readings of the system's clock, and some readings are far apart. The test allows a
+// drift of 10 us.
 TEST(Clock, IsTheSystemsAndNeverGoesBack) {
     const auto system_ns = [] {
         timespec now;

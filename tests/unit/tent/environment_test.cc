@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each documented variable of the environment has the effect of its key.
+// Tests that each documented environment variable has the effect of its key.
 #include "tent/engine/environment.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace rove::tent {
 namespace {
 
-// For as long as it lives.
+// Sets an environment variable for its own lifetime.
 class Variable {
   public:
     Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a reader of the engine's figures sees over time: one row of each name, counts that only grow; and histograms.
+// Tests the figures of an engine as a reader sees them over time: one row per name, counts that only grow, and
+// histograms.
 #include "tent/observability/figures.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ class SteadyFiguresTest : public testing::Test {
         ASSERT_NE(engine_, nullptr);
     }
 
-    // Value of the only figure of the only row, when the engine has these.
+    // Returns the value of the only figure of the only row, if the engine has these rows.
     uint64_t value(std::vector<FigureRow> rows) {
         rows_now = std::move(rows);
         const std::vector<FigureRow> read = steady_.read({"rails", "rail", "", read_rows}, *engine_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs of dead peers, which wait out their deadlines, and those of others beside them.
+// Tests jobs of dead peers, which wait for their deadlines, together with jobs of other peers.
 #include "tent/control/jobs.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace rove::tent {
 
 namespace {
 
-// Jobs that end when they are told to.
+// Jobs that wait until the gate lets them end.
 class Gate {
   public:
     std::function<void()> job() {

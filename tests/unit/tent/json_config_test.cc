@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configurations in JSON: what TENT's documents show, what Mooncake's files have besides, and where mistakes are.
+// Tests configurations in JSON: the examples of TENT's documents, the additional keys of Mooncake's files, and the line
+// numbers of mistakes.
 #include "tent/config/json_config.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ Config taken(const std::string& text) {
     return config;
 }
 
-// The message begins with "t.json:LINE: " and has `part`.
+// Expects that the message begins with "t.json:LINE: " and contains `part`.
 void refused(const std::string& text, Code code, int line, const std::string& part) {
     Config config;
     const Status status = Config::parse(text, "t.json", {}, &config);
@@ -61,7 +62,7 @@ TEST(TentJsonConfig, AFolderIsNoFile) {
     EXPECT_NE(status.message().find("it is a folder"), std::string::npos) << status;
 }
 
-// Keys and values of the examples in TENT's three documents.
+// The keys and values of the examples in TENT's three documents.
 TEST(TentJsonConfig, ExamplesOfSliceSpraying) {
     EXPECT_TRUE(selector(R"({"transports": {"rdma": {"enable_smart_scheduling": true}}})").enable_smart_scheduling);
     EXPECT_EQ(selector(R"({"transports": {"rdma": {"numa_penalties": [1.0, 5.0, 10.0]}}})").numa_penalties[2], 10);
@@ -87,7 +88,7 @@ TEST(TentJsonConfig, ExamplesOfSliceSpraying) {
         "enable_smart_scheduling": true, "numa_penalties": [1.0, 100.0, 1000.0], "bandwidth_learning_rate": 0.001}}})");
     EXPECT_EQ(sensitive.numa_penalties[1], 100);
     EXPECT_FALSE(selector(R"({"transports": {"rdma": {"enable_smart_scheduling": false}}})").enable_smart_scheduling);
-    // As the document has it under "use more conservative", without its table.
+    // The document's example under "use more conservative", which has no table.
     const SelectorConfig cautious = selector(
         R"({"bandwidth_learning_rate": 0.001, "numa_penalties": [1.0, 10.0, 100.0], "score_jitter_range": 1e-12})");
     EXPECT_EQ(cautious.numa_penalties[1], 10);
@@ -117,7 +118,7 @@ TEST(TentJsonConfig, ExamplesOfQualityOfService) {
     EXPECT_EQ(
         slots(R"({"transports": {"rdma": {"enable_priority_filtering": true, "shared_quota_shm_path": ""}}})").shm_path,
         "");
-    // Of its troubleshooting, without their tables.
+    // The examples of its troubleshooting section, which have no tables.
     EXPECT_EQ(slots(R"({"slot_rotation_interval_ms": 1, "enable_priority_filtering": true})").interval_ns, 1'000'000u);
     EXPECT_EQ(slots(R"({"slot_rotation_interval_ms": 10})").interval_ns, 10'000'000u);
     EXPECT_EQ(slots(R"({"shared_quota_shm_path": "/mooncake_rdma_slots_v2"})").shm_path, "/mooncake_rdma_slots_v2");

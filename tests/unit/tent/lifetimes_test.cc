@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory, segments and processes that come and go beside transfers, from any thread at any time.
+// Tests memory, segments and processes that come and go during transfers, from any thread at any time.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -51,7 +51,7 @@ TransferStatusEnum wait(Engine& engine, uint64_t batch) {
     return status.state;
 }
 
-// What became of a request, or of its submission.
+// The result of a request, or of its submission.
 struct Outcome {
     Code code = Code::kOk;
     TransferStatusEnum state = TransferStatusEnum::INITIAL;
@@ -79,7 +79,7 @@ TransferStatusEnum write_block(Engine& engine, void* source, uint64_t target, co
     return outcome.state;
 }
 
-// Mappings of shared memory of engines, in this process.
+// Returns the number of mappings of engines' shared memory in this process.
 size_t mapped() {
     std::ifstream maps("/proc/self/maps");
     size_t count = 0;
@@ -97,7 +97,7 @@ bool within(std::chrono::milliseconds time, Condition condition) {
     return true;
 }
 
-// As soon as tcp does not serve anybody from it: that may end a moment later than what was served.
+// Unregisters memory as soon as tcp no longer serves a peer from it. That may end shortly after the transfer itself.
 void unregister(Engine& engine, void* memory) {
     EXPECT_TRUE(within(20s, [&] { return engine.unregister_memory(memory, kBufferBytes).ok(); }));
 }
@@ -141,7 +141,7 @@ TEST(Lifetimes, APeerThatRegistersAnewIsAskedWithinTheRequest) {
     uint8_t* there = allocate(*peer);
     const uint64_t segment = open(*engine, *peer);
     ASSERT_EQ(write_block(*engine, source, segment, there, kShm), TransferStatusEnum::COMPLETED);
-    // It is not offered for mapping any more, which the initiator does not know, and tcp carries it.
+    // The memory is no longer offered for mapping. The initiator does not know this, and tcp carries the request.
     ASSERT_TRUE(peer->unregister_memory(there, kBufferBytes).ok());
     ASSERT_TRUE(peer->register_memory(there, kBufferBytes, {}).ok());
     std::memset(source, 'n', kBufferBytes);
@@ -153,7 +153,7 @@ TEST(Lifetimes, APeerThatRegistersAnewIsAskedWithinTheRequest) {
         << "now it is known";
 }
 
-// What a peer answers to one who asked earlier does not have it.
+// An answer that the peer gave to an earlier question does not contain the new memory.
 TEST(Lifetimes, MemoryThatIsNewIsFoundWhileOthersAsk) {
     const auto engine = start_local_engine(), peer = start_local_engine();
     const uint64_t segment = open(*engine, *peer);
@@ -166,8 +166,9 @@ TEST(Lifetimes, MemoryThatIsNewIsFoundWhileOthersAsk) {
     }
 }
 
-// A thread registers memory again when a request for it has begun. What is asked for waits for that, unless our core
-// was taken for longer than it may wait: so several are tried. `is_known`: whether the initiator knows that it is away.
+// Returns true if a request completes although its memory is registered again only after the request began. The request
+// waits for the registration, unless our core is taken for longer than that wait, so there are several attempts. With
+// `is_known`, the initiator knows that the memory is unregistered.
 bool is_carried_when_memory_returns(bool is_known) {
     const auto engine = start_local_engine(), peer = start_local_engine();
     std::vector<uint8_t> away(kBufferBytes), stays(kBufferBytes);
@@ -189,7 +190,7 @@ bool is_carried_when_memory_returns(bool is_known) {
             std::this_thread::sleep_for(5ms);
             EXPECT_TRUE(peer->register_memory(away.data(), kBufferBytes, {}).ok());
         });
-        std::jthread beside([&] {  // which does not wait
+        std::jthread beside([&] {  // does not wait
             EXPECT_EQ(write_block(*engine, source, segment, stays.data(), kAny), TransferStatusEnum::COMPLETED);
         });
         begins.store(true);
@@ -306,8 +307,8 @@ TEST(Lifetimes, AForkedChildKeepsNoSocketOfItsParent) {
     ASSERT_EQ(waitpid(child, nullptr, 0), child);
 }
 
-// Threads that open, close, describe, register, allocate, free, submit and cancel, in an order that a seed decides.
-// What is not possible at that moment is refused, what was begun ends, and at the end nothing is counted as used.
+// Threads open, close, describe, register, allocate, free, submit and cancel, in an order that a seed decides. Calls
+// that are impossible at that moment are refused, started requests end, and in the end no object counts as used.
 class Storm {
   public:
     explicit Storm(uint64_t seed) : seed_(seed) {
@@ -343,7 +344,7 @@ class Storm {
 
     static void nap(std::mt19937_64& random) { std::this_thread::sleep_for(std::chrono::microseconds(random() % 500)); }
 
-    // Each request of a writer has its place in all memory to itself.
+    // Each request of a writer has its own place in all memory.
     void transfer(std::mt19937_64& random, size_t writer) {
         std::array<Request, 4> requests;
         constexpr uint64_t kPiece = kBufferBytes / kWriters / 4;
@@ -402,7 +403,7 @@ class Storm {
         Status status;
         const auto deadline = Time::now() + 20s;
         do status = engine.free_memory(memory);
-        while (status.code() == Code::kInvalidArgument && Time::now() < deadline);  // it is used
+        while (status.code() == Code::kInvalidArgument && Time::now() < deadline);  // still in use
         EXPECT_TRUE(status.ok()) << status.ToString();
     }
 
@@ -442,7 +443,7 @@ class Storm {
     const std::unique_ptr<Engine> engine_ = start_local_engine(), peer_ = start_local_engine();
     std::array<uint8_t*, kWriters> sources_{}, targets_{};
     std::array<std::vector<uint8_t>, kWriters> others_;
-    std::array<std::atomic<uint64_t>, kHandles> handles_{};  // 0: our own segment
+    std::array<std::atomic<uint64_t>, kHandles> handles_{};  // 0 is our own segment
     std::atomic<uint8_t*> local_{nullptr}, remote_{nullptr};
     std::atomic<bool> stop_{false};
     std::atomic<size_t> completed_{0}, ended_{0}, refused_{0};

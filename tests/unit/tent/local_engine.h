@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine without ports, on the loopback: it carries by shm and tcp.
+// An engine without ports on the loopback interface. It uses shm and tcp.
 #pragma once
 
 #include <gtest/gtest.h>

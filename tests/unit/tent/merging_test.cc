@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that are merged (T-14), by an engine that copies within its own segment: what moved, in how many slices, and
-// each one's state.
+// Tests merged requests (T-14), with an engine that copies within its own segment: the data that moved, the number of
+// slices, and the state of each request.
 #include "tent/engine/merging.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class MergingTest : public testing::Test {
         ASSERT_TRUE(engine_->allocate_memory(kAllBytes, {}, &memory).ok());
         there_ = static_cast<uint8_t*>(memory);
         for (size_t i = 0; i < kAllBytes; ++i) here_[i] = static_cast<uint8_t>(i * 7 + i / 251);
-        carry({request(0, 1)});  // the segment is open now
+        carry({request(0, 1)});  // opens the segment
         std::memset(there_, 0, kAllBytes);
     }
 
@@ -63,7 +63,8 @@ class MergingTest : public testing::Test {
         return list;
     }
 
-    // Slices that it took. All must be complete, with their own bytes, and nothing else may have been written.
+    // Returns the number of slices used. Expects all requests to be complete with their own bytes, and no other byte to
+    // be written.
     uint64_t carry(const std::vector<Request>& requests) {
         const uint64_t before = slices(), batch = engine_->allocate_batch(requests.size());
         EXPECT_TRUE(engine_->submit(batch, requests, nullptr).ok());
@@ -112,7 +113,7 @@ TEST_F(MergingTest, OnlyWhatIsAlike) {
     Request other = request(2 * kSmall);
     other.transport_hint = Transport::UNSPEC;
     EXPECT_EQ(carry({request(kSmall), other}), 2u) << "hints";
-    // Neighbours at the peer alone.
+    // Adjacent at the peer only.
     const uint64_t before = slices(), batch = engine_->allocate_batch(2);
     ASSERT_TRUE(engine_->submit(batch, std::vector{request(7 * kSmall), moved}, nullptr).ok());
     wait(batch, 2);
@@ -122,7 +123,7 @@ TEST_F(MergingTest, OnlyWhatIsAlike) {
 
 TEST_F(MergingTest, EachIsCancelledByItself) {
     start("true");
-    // Nothing moves while another thread has the drive lock.
+    // Requests wait while another thread has the drive lock.
     std::promise<void> held, go_on;
     std::thread holder([&] {
         engine_->core().shard(0).with_lock([&] {

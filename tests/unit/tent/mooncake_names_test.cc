@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that were written for Mooncake's TENT: what they declare ahead, include, name and call is there.
+// Tests programs that were written for Mooncake's TENT: the names that they forward-declare, include, use and call all
+// exist.
 namespace mooncake::tent {
 class TransferEngine;
 enum class IntentType : int;
@@ -16,7 +17,7 @@ enum class IntentType : int;
 
 namespace mooncake {
 
-struct Request {};  // another namespace's names are in nobody's way
+struct Request {};  // names of another namespace do not conflict
 struct Status {};
 
 namespace tent {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an engine listens, with and without a secret, and what it tells others.
+// Tests where an engine listens, with and without a secret, and the address that it advertises.
 #include "tent/control/place.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct PlaceTest : testing::Test {
         return std::any_of(place.listen.begin(), place.listen.end(),
                            [&](const auto& one) { return one.host() == host; });
     }
-    // One that this host has, and one that it has not.
+    // The first address belongs to this host, the second does not.
     std::vector<SocketAddress> ports{numeric("127.0.0.5"), numeric("203.0.113.9")};
     Place place;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order and promotion of requests that wait, in virtual time, and many threads submitting at once.
+// Tests the order and promotion of waiting requests in virtual time, and many threads that submit at the same time.
 #include "tent/engine/priority_queues.h"
 
 #include <gtest/gtest.h>
@@ -17,10 +17,10 @@ namespace {
 
 constexpr uint8_t kAllLevels = 0b111;
 
-// A request of some slices, which it owns.
+// A request with some slices, which it owns.
 struct Entry : Waiting {
     Entry(Priority of, int number, uint32_t slices_ = 1) : id(number), slices(slices_) { priority = of; }
-    // As a submitter makes it.
+    // Prepares the request as a submitter does.
     Entry& at(uint64_t now_ns) {
         since_ns = now_ns;
         count = static_cast<uint32_t>(slices.size());
@@ -33,7 +33,7 @@ struct Entry : Waiting {
     std::vector<Queued> slices;
 };
 
-// The request whose slice goes next, of all levels, and takes that; null: none.
+// Consumes the next slice of all levels, and returns its request, or null without any.
 Entry* take(PriorityQueues& queues, uint64_t now_ns, uint8_t allowed = kAllLevels) {
     for (uint8_t level = 0; level < kPriorities; ++level) {
         Waiting* one = queues.first(level, allowed);
@@ -103,14 +103,15 @@ TEST(PriorityQueues, T11_RequestsPastTheTimeoutArePromotedAndNoOthers) {
     Entry old_low(kLow, 1), old_medium(kMedium, 2), young_low(kLow, 3), young_medium(kMedium, 4), high(kHigh, 5);
     for (Entry* one : {&old_low, &old_medium}) queues.put(one->at(100 * kMs));
     for (Entry* one : {&young_low, &young_medium}) queues.put(one->at(105 * kMs));
-    queues.promote(99 * kMs);  // by a clock that was read before the submitter's
+    queues.promote(99 * kMs);  // a time from before the submitter's clock reading
     queues.promote(109 * kMs);
     EXPECT_EQ(queues.promoted(kLow) + queues.promoted(kMedium), 0u);
-    queues.promote(110 * kMs);  // both levels at one check
+    queues.promote(110 * kMs);  // both levels in one check
     EXPECT_EQ(queues.promoted(kLow), 1u);
     EXPECT_EQ(queues.promoted(kMedium), 1u);
     queues.put(high.at(111 * kMs));
-    // The old MEDIUM is among HIGH, before the one that came later; the old LOW is behind the MEDIUM that was there.
+    // The old MEDIUM request is now in HIGH, before the one that arrived later. The old LOW request is behind the
+    // MEDIUM request that was already there.
     EXPECT_EQ(drain(queues, 112 * kMs), (std::vector<int>{2, 5, 4, 1, 3}));
 }
 
@@ -120,7 +121,7 @@ TEST(PriorityQueues, T11_LowReachesHighAfterTwoTimeouts) {
     queues.put(low.at(0));
     std::deque<Entry> high;
     uint64_t served_at = 0;
-    for (uint64_t ms = 0; ms < 40 && served_at == 0; ++ms) {  // HIGH never has nothing to do
+    for (uint64_t ms = 0; ms < 40 && served_at == 0; ++ms) {  // HIGH always has work
         queues.put(high.emplace_back(kHigh, 2).at(ms * kMs));
         queues.promote(ms * kMs);
         if (take(queues, ms * kMs)->id == 1) served_at = ms;
@@ -130,7 +131,7 @@ TEST(PriorityQueues, T11_LowReachesHighAfterTwoTimeouts) {
     EXPECT_EQ(queues.promoted(kLow), 2u);
 }
 
-// A request behind a long one that moves on waits all the same.
+// A request behind a long one still waits while the long one makes progress.
 TEST(PriorityQueues, T11_TheOneThatIsServedIsNotPromotedAndTheOneBehindItIs) {
     PriorityQueues queues({.promotion_timeout_ns = 10 * kMs});
     Entry bulk(kLow, 1, 1000), behind(kLow, 2);
@@ -147,7 +148,7 @@ TEST(PriorityQueues, T11_TheOneThatIsServedIsNotPromotedAndTheOneBehindItIs) {
     EXPECT_EQ(queues.promoted(kLow), 1u);
 }
 
-// Else all of a bulk transfer that was kept waiting would stand in front of HIGH.
+// Otherwise a delayed bulk transfer would go before HIGH with all its slices.
 TEST(PriorityQueues, T11_OnceServedItIsBackAtItsOwnLevel) {
     PriorityQueues queues({.promotion_timeout_ns = 10 * kMs});
     Entry bulk(kLow, 1, 100), high(kHigh, 2, 100);
@@ -169,7 +170,7 @@ TEST(PriorityQueues, T11_PromotedLowIsStillLowToTheGate) {
     queues.promote(10 * kMs);
     ASSERT_EQ(queues.promoted(kLow), 1u);
     queues.put(medium.at(11 * kMs));
-    EXPECT_EQ(drain(queues, 12 * kMs, 0b011), (std::vector<int>{2}));  // and does not block what is behind it
+    EXPECT_EQ(drain(queues, 12 * kMs, 0b011), (std::vector<int>{2}));  // does not block the requests behind it
     EXPECT_EQ(queues.depth(kLow), 1u);
     EXPECT_EQ(drain(queues, 12 * kMs, 0b100), (std::vector<int>{1}));
 }
@@ -213,7 +214,7 @@ TEST(Intake, T10_ManyThreadsSubmitAndNothingIsLostOrTwice) {
             --running;
         });
     }
-    // Those of one thread come out in the order in which they went in.
+    // The requests of one thread come out in the order of submission.
     int taken = 0;
     int next[kThreads] = {};
     while (true) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a rail rests, in virtual time.
+// Tests in virtual time when a rail rests.
 #include "tent/transports/rdma/rail.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST(CqCredits, HigherPrioritiesFindRoomThatLowerOnesDoNot) {
     EXPECT_TRUE(credits.has_room(0));
 }
 
-// Its completions are in the queue though nobody waits for them.
+// The completions of a closed connection stay in the queue, although no request waits for them.
 TEST(CqCredits, WhatAClosedConnectionLeftTakesRoomUntilTheQueueWasEmpty) {
     CqCredits credits(16);
     for (int i = 0; i < 14; ++i) credits.post();

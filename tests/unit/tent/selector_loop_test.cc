@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device selector in a closed loop, in virtual time: what it learns changes what it chooses, and that changes what
-// it learns. Rails serve their slices one after the other, or all of a few QPs at once, at rates that change.
+// Runs the device selector in a closed loop, in virtual time: the estimates change the choices, and the choices change
+// the estimates. Rails serve their slices one after the other, or the slices of a few QPs at the same time, at rates
+// that change.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,16 +20,16 @@ constexpr double kGBps = 1e9;
 
 enum class Rule { kDocumented, kDeliveryRate };
 
-// What a run is made of.
+// The parameters of a run.
 struct Load {
     uint64_t request_bytes = 64 << 20;
-    uint32_t requests = 1;             // under way at once
-    bool one_by_one = false;           // every slice is allocated alone, as small requests are
-    uint64_t posted_per_rail = ~0ull;  // bytes; the others wait in the engine for their rail
-    uint32_t qps = 1;                  // of a rail, served in turn
-    uint64_t small_bytes = 0;          // with them, so many requests of this size, each under way alone
-    bool steal = false;                // what waits for a rail goes to another that would be through with it sooner
-    bool single = false;               // requests are one slice, however long
+    uint32_t requests = 1;             // in flight at the same time
+    bool one_by_one = false;           // every slice is allocated alone, like small requests
+    uint64_t posted_per_rail = ~0ull;  // in bytes; the rest waits in the engine for its rail
+    uint32_t qps = 1;                  // per rail, served in turn
+    uint64_t small_bytes = 0;          // size of small requests, of which one at a time also runs
+    bool steal = false;                // slices that wait for a rail move to another rail that would finish them sooner
+    bool single = false;               // each request is one slice, of any length
     Rule rule = Rule::kDeliveryRate;
 };
 
@@ -40,7 +41,7 @@ class World {
     }
     void set_rate(size_t rail, double bytes_per_s) { rails_[rail].rate = bytes_per_s; }
 
-    // Runs until `end_ns`; returns bytes completed meanwhile, of each rail.
+    // Runs until `end_ns`, and returns the bytes that each rail completed in that time.
     std::vector<double> run_until(uint64_t end_ns) {
         std::vector<double> before;
         for (const Rail& rail : rails_) before.push_back(rail.completed);
@@ -131,7 +132,7 @@ class World {
         const DeviceLoad load = selector_.load()[id];
         return static_cast<double>(load.inflight_bytes + bytes) / load.ewma_bandwidth;
     }
-    // A rail with room takes over what another would send later.
+    // A rail with room takes over slices that another rail would send later.
     void steal(uint8_t to) {
         while (rails_[to].waiting.empty() && rails_[to].posted_bytes < load_.posted_per_rail) {
             uint8_t from = to;
@@ -146,7 +147,7 @@ class World {
             selector_.release(from, slice.bytes);
         }
     }
-    // One step of a rail. The first `qps` slices share the rate.
+    // Runs one step of a rail. The first `qps` slices share its rate.
     void serve(uint8_t id) {
         Rail& rail = rails_[id];
         double left = rail.rate * static_cast<double>(kStepNs) / 1e9;
@@ -174,7 +175,7 @@ class World {
         if (--request.slices_left == 0) --under_way(request.small);
     }
 
-    static constexpr uint64_t kLatencyNs = 10'000;  // between the last byte and the completion
+    static constexpr uint64_t kLatencyNs = 10'000;  // from the last byte to the completion
     Load load_;
     std::vector<Rail> rails_;
     std::vector<Request> requests_;
@@ -185,9 +186,9 @@ class World {
 
 constexpr double kFast = 4 * kGBps, kSlow = 1 * kGBps;
 
-// Fractions of the sum of the rates that loads get for good.
+// Returns the steady throughput of a load, as a fraction of the sum of the rates.
 double steady(const Load& load) {
-    World world({kFast, kFast}, load);  // both links say the same; what is behind them is 4 : 1
+    World world({kFast, kFast}, load);  // both links report the same rate; the real rates are 4 : 1
     world.set_rate(1, kSlow);
     world.throughput(300 * kMs);
     return world.throughput(1'000 * kMs) / (kFast + kSlow);
@@ -204,7 +205,7 @@ constexpr Load kSingleSlices{.request_bytes = 65'536, .requests = 16, .one_by_on
 TEST(SelectorLoop, T3_DocumentedObservationSwingsWhereSlicesArePostedTogether) {
     for (Load load : {kSerial, kSerialSmall, kFourQps, kOneByOne}) {
         load.rule = Rule::kDocumented;
-        EXPECT_LT(steady(load), 0.5);  // twice the slow rail is 0.4
+        EXPECT_LT(steady(load), 0.5);  // twice the slow rail would be 0.4
         load.rule = Rule::kDeliveryRate;
         EXPECT_GT(steady(load), 0.94);
     }
@@ -222,7 +223,8 @@ TEST(SelectorLoop, BaselineGivesTwiceTheSlowRail) {
     EXPECT_NEAR(world.throughput(1'000 * kMs) / kSlow, 2, 0.05);
 }
 
-// Small slices in front of large ones, on several QPs: each sees now a part of the rate, now a multiple.
+// Small slices go before large ones on several QPs, so an observation is sometimes a fraction and sometimes a multiple
+// of the rate.
 TEST(SelectorLoop, T3_SmallSlicesBesideLargeOnesDoNotSpoilTheEstimate) {
     for (const uint64_t small : {4'096, 16'384, 65'536}) {
         const Load load{.posted_per_rail = 4 << 20, .qps = 4, .small_bytes = small, .steal = true};
@@ -231,8 +233,8 @@ TEST(SelectorLoop, T3_SmallSlicesBesideLargeOnesDoNotSpoilTheEstimate) {
     EXPECT_GE(steady({.posted_per_rail = 4 << 20, .qps = 4, .small_bytes = 4'096}), 0.95);
 }
 
-// Loads in which what a rail cannot take at once waits in the engine, where another rail may take it over. Without
-// that a request is bound to its rails when it is submitted, and lasts as long as its last slice on the slow one.
+// In these loads, slices that a rail cannot send immediately wait in the engine, where another rail may take them over.
+// Otherwise a request is bound to its rails when it is submitted, and lasts as long as its last slice on the slow rail.
 constexpr Load kLate{.posted_per_rail = 2 << 20, .steal = true};
 constexpr Load kLateSmall{.request_bytes = 4 << 20, .posted_per_rail = 1 << 20, .steal = true};
 constexpr Load kLateFour{.requests = 4, .posted_per_rail = 2 << 20, .steal = true};
@@ -263,7 +265,7 @@ TEST(SelectorLoop, T7_ARailThatRecoversIsUsedAgainWithin50Ms) {
     }
 }
 
-// One slice at a time always goes to the best rail; only probes (T-7) see that the other has recovered.
+// A single slice always goes to the best rail. Only probes (T-7) detect that the other rail has recovered.
 TEST(SelectorLoop, T7_ProbesAloneFindThatARailHasRecovered) {
     World world({kFast, kFast}, {.request_bytes = 1 << 20, .one_by_one = true, .single = true});
     world.set_rate(1, kFast / 20);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order what waits is moved, over several transports and peers, and what becomes of it when nothing moves.
+// Tests the order in which waiting requests move, over several transports and peers, and their end if none can move.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace rove::tent {
 namespace {
 
-// Carries at once, as many slices as it has room for, and writes down what.
+// Carries slices immediately while it has room, and records their order.
 class FakeChannel : public Channel {
   public:
     FakeChannel(Shard& shard, std::string name, std::vector<std::string>* order)
@@ -114,7 +114,7 @@ class ShardOrderTest : public testing::Test {
         of.backend(transport)->submit(task);
         return task;
     }
-    // Time of the shard's own, which is that of the latest call (Shard::latest_ns()), far ahead of the clock.
+    // Advances the shard's own time, which is the time of the latest call (Shard::latest_ns()), far ahead of the clock.
     void pass(uint64_t ns) { shard.dispatch(shard.try_lock(), now_ns += ns); }
     void round() {
         uint64_t deadline_ns = 0;
@@ -134,7 +134,7 @@ class ShardOrderTest : public testing::Test {
     Shard& shard = core.shard(0);
     std::shared_ptr<Peer> peers[3]{std::make_shared<Peer>("a", "x", core.credentials()),
                                    std::make_shared<Peer>("b", "x", core.credentials()),
-                                   std::make_shared<Peer>("c", "x", core.credentials())};  // of another shard
+                                   std::make_shared<Peer>("c", "x", core.credentials())};  // belongs to another shard
     std::vector<FakeChannel*> channels;
     std::shared_ptr<LocalBuffer> local = std::make_shared<LocalBuffer>();
     Batch batch;
@@ -169,11 +169,11 @@ TEST_F(ShardOrderTest, WhileAnotherShardHasMoreOfAHigherLevelItGoesFirst) {
     submit(Transport::SHM, 0, kHigh, 5);
     submit(Transport::SHM, 2, kLow, 1);
     submit(Transport::SHM, 2, kHigh, 1);
-    round();  // of the first shard
+    round();  // a round of the first shard
     EXPECT_EQ(order, (std::vector<std::string>{"s0h", "s0h"}));
     core.shard(1).drive();
     EXPECT_EQ(order.back(), "s2h") << "it has the same level";
-    for (int i = 0; i < 64; ++i) core.shard(1).try_drive();  // its driver helps the first
+    for (int i = 0; i < 64; ++i) core.shard(1).try_drive();  // its driver also helps the first shard
     EXPECT_EQ(order, (std::vector<std::string>{"s0h", "s0h", "s2h", "s0h", "s0h", "s0h", "s2l"}));
 }
 
@@ -209,7 +209,7 @@ TEST_F(ShardOrderTest, WhatGetsNowhereTimesOutWithAReason) {
     EXPECT_EQ(core.unfinished(), 0u);
 }
 
-// However long it takes.
+// A request that makes progress may take any time.
 TEST_F(ShardOrderTest, WhatGetsOnDoesNotTimeOutNorWhatWaitsBehindIt) {
     channels[0]->room = 0;
     Task& first = submit(Transport::SHM, 0, kLow, 6);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers are divided among shards: what several threads do with several peers at once.
+// Tests the division of peers among shards: several threads work with several peers at the same time.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that other processes map: what they get, what they are refused, and that it goes when its owner frees it.
+// Tests memory that other processes map: their rights, the refusals, and its end when the owner frees it.
 #include "tent/memory/shared_memory.h"
 
 #include <fcntl.h>
@@ -93,7 +93,7 @@ TEST(SharedMemory, OtherMemoryThanWasMeantIsNotMapped) {
     const auto memory = make(), other = make();
     EXPECT_NE(memory->id(), other->id());
     EXPECT_EQ(PeerMemory::map(memory->fd(), other->id(), true), nullptr);
-    // Somebody else's, who could shorten it.
+    // Memory of another owner, who could shorten it.
     const int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ASSERT_EQ(ftruncate(fd, 2 * 4096), 0);
     EXPECT_EQ(PeerMemory::map(fd, ObjectId{}, true), nullptr);

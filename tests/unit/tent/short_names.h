@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A millisecond and the priorities, as tests of the schedule write them.
+// Short names for a millisecond and the priorities, for tests of scheduling.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's threads leave the program's signals to the program's threads, but take those of their own faults.
+// Tests that the engine's threads leave the program's signals to the program's threads, but receive the signals of
+// their own faults.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -21,7 +22,7 @@ std::set<std::string> threads() {
     return ids;
 }
 
-// The mask of a thread, bit (1 << (signal - 1)); all ones if it has ended.
+// Returns the signal mask of a thread, with bit (1 << (signal - 1)) for a signal, or all ones if the thread has ended.
 uint64_t blocked(const std::string& id) {
     std::ifstream status("/proc/self/task/" + id + "/status");
     for (std::string line; std::getline(status, line);)
@@ -49,7 +50,7 @@ TEST(TentSignals, AreLeftToTheProgramsThreads) {
                           .target_offset = reinterpret_cast<uint64_t>(memory) + 4096,
                           .length = 4096,
                           .transport_hint = TCP};
-    // Starts a thread that answers by tcp, and one for jobs.
+    // Starts a thread that answers by tcp, and a thread for jobs.
     ASSERT_TRUE(engine.submitTransfer(batch, {request}, Notification{"a", "b"}).ok());
     TransferStatus status;
     do ASSERT_TRUE(engine.getTransferStatus(batch, status).ok());
@@ -62,7 +63,7 @@ TEST(TentSignals, AreLeftToTheProgramsThreads) {
         std::string name;
         std::getline(std::ifstream("/proc/self/task/" + id + "/comm"), name);
         uint64_t mask = blocked(id);
-        // The C library starts a thread with all signals blocked, until it runs.
+        // The C library starts a thread with all signals blocked, and unblocks them when it runs.
         for (int i = 0; i < 2000 && has(mask, SIGSEGV); ++i) {
             usleep(1000);
             mask = blocked(id);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How requests are cut.
+// Tests how requests are divided into slices.
 #include "tent/placement/slicing.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ TEST(Slicing, T1_DocumentedCases) {
     EXPECT_EQ(plan_slices(0, 64, kBlock).count, 0u);
     EXPECT_EQ(plan_slices(1, 64, kBlock).count, 1u);
     EXPECT_EQ(plan_slices(kBlock, 64, kBlock).count, 1u);
-    // 65 blocks do not fit 64 slices: the block doubles.
+    // 65 blocks do not fit into 64 slices, so the block size doubles.
     const SlicePlan doubled = plan_slices(65 * kBlock, 64, kBlock);
     EXPECT_EQ(doubled.block, 2 * kBlock);
     EXPECT_EQ(doubled.count, 33u);
@@ -57,7 +57,7 @@ TEST(Slicing, T1_SlicesCoverTheRequestExactlyAndNoneIsEmpty) {
             at += plan.bytes(slice);
         }
         ASSERT_EQ(at, length);
-        // No smaller block would have done.
+        // No smaller block would be enough.
         if (plan.block > block_size) {
             ASSERT_GT(length, (plan.block - block_size) * most);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots shared by real processes, which join at once, are killed, and leave things behind.
+// Tests slots that real processes share. The processes join at the same time, are killed, and leave state behind.
 #include "tent/qos/slots.h"
 
 #include <fcntl.h>
@@ -29,14 +29,14 @@ uint64_t now() {
     return static_cast<uint64_t>(time.tv_sec) * 1'000 * kMs + static_cast<uint64_t>(time.tv_nsec);
 }
 
-// Whether `condition` comes to hold, on however busy a machine.
+// Returns true if `condition` becomes true, with time for a busy machine.
 bool soon(const std::function<bool()>& condition) {
     for (const uint64_t end = now() + 20'000 * kMs; now() < end; usleep(200))
         if (condition()) return true;
     return condition();
 }
 
-// Another process, forked before this one has threads, that joins when told to and answers a line to each command.
+// Another process, forked before this process has threads. It joins on command, and answers each command with a line.
 class Child {
   public:
     explicit Child(const SlotConfig& config) {
@@ -61,7 +61,8 @@ class Child {
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
 
-    // o: open, c: close, r: whether it rotates, h and H: add and remove HIGH bytes, l: the same of LOW
+    // Sends a command: o opens and c closes; r asks whether it rotates the slots; h and H add and remove HIGH bytes, l
+    // and L LOW bytes.
     void send(char command) const { EXPECT_EQ(write(to_, &command, 1), 1); }
     std::string answer() const {
         std::string line;
@@ -134,7 +135,7 @@ class SlotsTest : public testing::Test {
         EXPECT_EQ(slots, nullptr);
         return status.message();
     }
-    // What `probe` gives in a slot, all of it within that slot.
+    // Returns the result of a `probe` that ran entirely within the given slot.
     template <class Probe>
     static auto within(const Slots& slots, uint32_t slot, Probe probe) {
         while (true) {
@@ -152,7 +153,7 @@ class SlotsTest : public testing::Test {
             return names;
         });
     }
-    // Puts bytes where the memory would be.
+    // Puts bytes in the place of the shared memory.
     void leave_behind(const std::vector<uint8_t>& bytes) const {
         const int fd = shm_open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
         ASSERT_GE(fd, 0);
@@ -175,7 +176,7 @@ TEST_F(SlotsTest, T12_StrictSlotsAreAsDocumented) {
     EXPECT_TRUE(soon([&] { return slots->rotating(); }));  // its thread may not have run yet
 }
 
-// Whoever asks has them from the clock, so they are no later than that is read.
+// Slots are computed from the clock when they are read, so they are never late.
 TEST_F(SlotsTest, T12_EdgesAreThoseOfTheClock) {
     const auto slots = join(config());
     size_t readings = 0;
@@ -200,7 +201,7 @@ TEST_F(SlotsTest, T12_OneRotatesAndWhenItIsKilledAnotherTakesOver) {
     EXPECT_EQ(slots->takeovers(), 1u);
     const uint64_t taken = slots->rotations();
     EXPECT_TRUE(soon([&] { return slots->rotations() >= taken + 10; })) << "slots go on";
-    // The office that was taken over can be handed over.
+    // A role that was taken over can also be handed over.
     ASSERT_EQ(third.ask('o'), "ok");
     slots.reset();
     EXPECT_TRUE(soon([&] { return third.ask('r') == "yes"; }));
@@ -227,7 +228,8 @@ TEST_F(SlotsTest, T13_BytesOfAStoppedProcessKeepNobodyOut) {
     ASSERT_EQ(other.ask('o'), "ok");
     const auto slots = join(config(20));
     other.ask('h');
-    EXPECT_TRUE(soon([&] { return open_to(*slots, 0) == "h"; }));  // unless it has not run for so long as if stopped
+    // Retried, because a process that does not run for long looks as if it were stopped.
+    EXPECT_TRUE(soon([&] { return open_to(*slots, 0) == "h"; }));
     other.stop();
     EXPECT_TRUE(soon([&] { return slots->can_send(kLow, now() / (60 * kMs) * (60 * kMs) + 60 * kMs); })) << "in slot 0";
 }
@@ -277,7 +279,7 @@ TEST_F(SlotsTest, T12_AnotherVersionOrSomethingElseIsRefusedAndSaysWhatToRemove)
     bytes.assign(100, 0xAB);
     leave_behind(bytes);
     EXPECT_NE(refused(config()).find("is something else than slots; remove /dev/shm" + path_), std::string::npos);
-    // Our own magic, but less than we would read.
+    // Our own magic number, but fewer bytes than a reader needs.
     bytes.assign(16, 0);
     std::memcpy(bytes.data(), &magic, sizeof(magic));
     bytes[8] = SharedSlots::kVersion;
@@ -307,7 +309,7 @@ TEST_F(SlotsTest, T12_ManyThatStartAtOnceAllJoinAndOneRotates) {
             return std::count_if(children.begin(), children.end(),
                                  [](const auto& child) { return child->ask('r') == "yes"; }) == 1;
         }));
-        // One after the other dies, most of them as the rotator.
+        // The processes die one after the other, most of them while they rotate the slots.
         children.erase(children.begin(), children.begin() + 5);
         EXPECT_TRUE(soon([&] { return children[0]->ask('r') == "yes"; }));
     }
@@ -333,7 +335,7 @@ TEST_F(SlotsTest, T13_SlotsAreOpenToAllWhileNobodyHasAnythingHigher) {
     EXPECT_EQ(open_to(*slots, 2), "hml");
     other.ask('H');
     EXPECT_TRUE(soon([&] { return open_to(*slots, 0) == "hml"; }));
-    // LOW keeps nobody out.
+    // LOW does not exclude other priorities.
     other.ask('l');
     EXPECT_EQ(open_to(*slots, 0), "hml");
 }
@@ -361,7 +363,7 @@ TEST_F(SlotsTest, T13_BytesOfAKilledProcessKeepNobodyOut) {
     EXPECT_TRUE(soon([&] { return open_to(*slots, 0) == "hml"; }));
 }
 
-// What HIGH of a process waits for that shares a core with one that polls for LOW.
+// A process that polls for LOW delays HIGH of a process on the same core.
 TEST_F(SlotsTest, T13_ACoreIsLeftToAProcessThatMayWantItForMore) {
     const auto ours = join(config()), theirs = join(config());
     cpu_set_t before, one;
@@ -385,7 +387,7 @@ TEST_F(SlotsTest, T13_ACoreIsLeftToAProcessThatMayWantItForMore) {
     move_to(here);
     ours->add_pending(kLow, 4096, now());
     EXPECT_FALSE(sleeps(now())) << "nobody wants more";
-    EXPECT_TRUE(soon([&] {  // unless we lose the core in between
+    EXPECT_TRUE(soon([&] {  // retried, because we may lose the core in between
         const uint64_t wanted = now();
         theirs->add_pending(kMedium, 4096, wanted);
         theirs->remove_pending(kMedium, 4096, wanted);

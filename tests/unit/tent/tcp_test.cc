@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections of the tcp transport to a real server, and how much is handed over to them.
+// Tests connections of the tcp transport to a real server, and the number of bytes that is handed over to them.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -79,7 +79,7 @@ class TcpConnectionTest : public testing::Test {
     std::vector<TcpSlice> ended;
 };
 
-// More than fits into the socket, with some that are refused between.
+// More requests than fit into the socket, including some that are refused.
 TEST_F(TcpConnectionTest, RequestsFollowEachOtherInBothDirections) {
     for (size_t i = 0; i < kSlices; ++i) {
         const uint64_t remote = address(there) + i * kSlice;
@@ -101,10 +101,10 @@ TEST_F(TcpConnectionTest, RequestsFollowEachOtherInBothDirections) {
     }
 }
 
-// The peer must close the connection before those of which it may have read something can be reported.
+// Writes that the peer may have read partly can be reported only after the peer has closed the connection.
 TEST_F(TcpConnectionTest, WhatThePeerMayStillCarryIsMarked) {
     for (size_t i = 0; i < 4; ++i) add(i == 1 ? Request::READ : Request::WRITE, i, address(there) + i * kSlice);
-    connection.advance(1, monotonic_ns(), &ended);  // something, not all
+    connection.advance(1, monotonic_ns(), &ended);  // sends a part only
     connection.end(&ended);
     ASSERT_EQ(ended.size(), 4u);
     EXPECT_EQ(connection.state(), TcpConnection::State::kClosed);
@@ -121,13 +121,13 @@ TEST(RecentBytes, AreThoseOfThisPeriodAndTheOneBefore) {
     RecentBytes recent;
     recent.add(Priority::kMedium, 1, kStart);
     recent.add(Priority::kLow, 10, kStart + kPeriod);
-    recent.add(Priority::kLow, 100, kStart + kPeriod - 1);  // by a thread whose clock is behind
+    recent.add(Priority::kLow, 100, kStart + kPeriod - 1);  // from a thread whose clock is behind
     EXPECT_EQ(recent.behind(0, Priority::kLow, kStart + kPeriod), 111u);
     EXPECT_EQ(recent.behind(0, Priority::kMedium, kStart + kPeriod), 1u);
     EXPECT_EQ(recent.behind(1, Priority::kLow, kStart + kPeriod), 110u);
     recent.remove(Priority::kLow, 100, kStart + kPeriod - 1);
     EXPECT_EQ(recent.behind(0, Priority::kLow, kStart + 2 * kPeriod), 10u);
-    recent.remove(Priority::kMedium, 1, kStart);  // too old to be counted
+    recent.remove(Priority::kMedium, 1, kStart);  // too old to count
     recent.remove(Priority::kLow, 10, kStart + kPeriod);
     EXPECT_EQ(recent.behind(0, Priority::kLow, kStart + 2 * kPeriod), 0u);
     recent.add(Priority::kLow, 10, kStart + 2 * kPeriod);
@@ -140,7 +140,7 @@ class TcpBackendTest : public testing::Test {
         shard.add_backend(std::make_unique<TcpBackend>(shard));
         return static_cast<TcpBackend&>(*shard.backend(Transport::TCP));
     }
-    // How many bytes of it may be handed over, of so many.
+    // Hands over bytes while there is room, up to `most`, and returns their number.
     uint64_t hand_over(Priority priority, uint64_t most, uint64_t now_ns) {
         uint64_t bytes = 0;
         for (; bytes < most && backend.has_room(priority, now_ns); bytes += kSlice) {
@@ -166,7 +166,7 @@ TEST_F(TcpBackendTest, BesideHighOnlyALittleOfTheOthersIsUnderWay) {
     EXPECT_EQ(hand_over(Priority::kMedium, kMuch, now_ns), kLittle) << "MEDIUM is before LOW";
     EXPECT_EQ(hand_over(Priority::kLow, kMuch, now_ns), 0u) << "both together";
     EXPECT_EQ(hand_over(Priority::kHigh, kMuch, now_ns), kMuch);
-    // What a peer sits on does not keep others waiting for long.
+    // Bytes that a peer does not read delay others only for a short time.
     EXPECT_EQ(hand_over(Priority::kLow, kMuch, now_ns += 10 * kMs), kLittle);
     // HIGH was used, but some time ago.
     EXPECT_EQ(hand_over(Priority::kLow, kMuch, now_ns += 100 * kMs), kMuch);

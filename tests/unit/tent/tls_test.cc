@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates instead of a secret, or beside one: sessions without I/O, and a control server over the loopback.
+// Tests certificates, with and without a secret: sessions without I/O, and a control server over the loopback
+// interface.
 #include "tent/control/tls.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ constexpr uint64_t kSecond = 1'000'000'000;
 using Key = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
 using Certificate = std::unique_ptr<X509, void (*)(X509*)>;
 
-// An authority, and what it signs; files in a folder of its own.
+// A certificate authority, with its files in their own folder.
 class Authority {
   public:
     explicit Authority(const char* name) : key_(EVP_EC_gen("P-256"), EVP_PKEY_free), certificate_(make(name, "")) {
@@ -38,7 +39,7 @@ class Authority {
     }
     ~Authority() { std::filesystem::remove_all(folder_); }
 
-    // A certificate of `name` for the host, and its key.
+    // Signs a certificate of `name` for the host, and returns the files of certificate and key.
     TlsFiles sign(const std::string& name, const char* host = "127.0.0.1", long days = 2) {
         const Key key(EVP_EC_gen("P-256"), EVP_PKEY_free);
         const Certificate certificate = make(name.c_str(), host, key.get(), days);
@@ -97,11 +98,11 @@ Credentials credentials_of(const TlsFiles& files, const std::string& secret = ""
     return {Secret(secret), context_of(files)};
 }
 
-// Both ends of a connection, with `piece` bytes of what was sent at a time.
+// Both ends of a connection. Each end receives `piece` bytes at a time.
 struct Pair {
     Pair(const TlsContext& ours, const TlsContext& theirs, const std::string& host = "")
         : initiator(ours, TlsSession::End::kInitiator, host), acceptor(theirs, TlsSession::End::kAcceptor) {}
-    // Until nothing more is said, or a session is over.
+    // Exchanges data until no more is sent, or a session has ended.
     void talk(size_t piece) {
         bool goes_on = initiator.take({}, &came_back, &there);
         while (goes_on && (!there.empty() || !back.empty())) {
@@ -145,7 +146,7 @@ TEST(Tls, WhoIsNotSignedByTheAuthorityIsRefusedByBothEnds) {
     const auto mine = context_of(ours().sign("engine")), strange = context_of(others.sign("stranger"));
     const auto late = context_of(ours().sign("late", "127.0.0.1", -1));
     TlsFiles self = others.sign("believer");
-    self.ca_file = ours().sign("engine").ca_file;  // it believes us, and we do not believe it
+    self.ca_file = ours().sign("engine").ca_file;  // it trusts us, but we do not trust it
     const auto believer = context_of(self);
     const auto refuses = [](const auto& initiator, const auto& acceptor) {
         Pair pair(*initiator, *acceptor);
@@ -209,12 +210,12 @@ struct TlsServer {
         server.start();
         address = join_address("127.0.0.1", server.port());
     }
-    // "": it answered; else why it did not.
+    // Returns "" if the server answered, otherwise the reason of the failure.
     std::string call(const Credentials& ours) const {
         std::string why;
         ControlClient client(address, ours);
         const Json question{{"question", std::string(30'000, 'q')}};
-        for (int i = 0; i < 2; ++i) {  // the second on the connection of the first
+        for (int i = 0; i < 2; ++i) {  // the second call uses the connection of the first
             const auto answer = client.call(MessageType::kDescribe, question, 10 * kSecond, &why);
             if (!answer) return why;
             EXPECT_EQ((*answer)["text"].get<std::string>().size(), 200'000u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which transport and which devices a request gets.
+// Tests which transport and devices a request gets.
 #include "tent/placement/transport_selector.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace rove::tent {
 namespace {
 
-// The document's complete example.
+// The complete example of the document.
 constexpr const char* kExample = R"([[policy]]
 name = "high_priority_local"
 segment_type = "memory"
@@ -50,7 +50,7 @@ transports = ["gds", "io_uring"]
 
 class TransportSelectorTest : public testing::Test {
   protected:
-    // What rove has without a GPU.
+    // The transports that rove has without a GPU.
     std::set<Transport> available_{Transport::RDMA, Transport::SHM, Transport::TCP, Transport::IOURING};
     std::vector<std::string> devices_{"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"};
 
@@ -66,7 +66,7 @@ class TransportSelectorTest : public testing::Test {
         EXPECT_TRUE(status.ok()) << status.ToString();
         return std::move(*made);
     }
-    // "POLICY: TRANSPORT, MASK", or the code of the error.
+    // Returns "POLICY: TRANSPORT, MASK", or the code of the error.
     std::string chosen(const TransportSelector& selector, SelectionContext request, uint32_t attempt = 0) const {
         for (const Transport transport : available_)
             if (transport != Transport::SHM || request.same_machine)
@@ -91,7 +91,7 @@ TEST_F(TransportSelectorTest, EachPolicyOfTheDocumentsExample) {
     EXPECT_EQ(chosen(example, bulk), "bulk_transfer: rdma, all");
     EXPECT_EQ(chosen(example, bulk, 1), "bulk_transfer: tcp, all");
     EXPECT_EQ(chosen(example, {.segment_type = SegmentType::kFile}), "file_ops: io_uring, all");
-    // None of them: the default order.
+    // No policy matches, so the default order applies.
     EXPECT_EQ(chosen(example, {.bytes = 104'857'599, .priority = Priority::kLow}), "default: rdma, all");
     EXPECT_EQ(chosen(example, {.bytes = 4096}), "default: rdma, all");
     available_.insert(Transport::NVLINK);
@@ -156,7 +156,7 @@ TEST_F(TransportSelectorTest, T16_WithoutAPolicyTheDefaultOrderOfTheSegmentType)
     EXPECT_EQ(chosen(made, {.same_machine = false}, 2), "DeviceNotFound");
     EXPECT_EQ(chosen(made, {.segment_type = SegmentType::kFile}, 0), "default: io_uring, all");
     EXPECT_EQ(chosen(made, {.segment_type = SegmentType::kFile}, 1), "default: rdma, all");
-    // A policy without transports gives its devices and leaves the order.
+    // A policy without transports sets the devices and keeps the default order.
     EXPECT_EQ(chosen(selector("[[policy]]\nname = \"p\"\nsegment_type = \"memory\"\ndevices = [\"mlx5_1\"]\n"), {}),
               "p: rdma, 2");
 }
@@ -184,7 +184,7 @@ TEST_F(TransportSelectorTest, T17_HintIsTheFirstAttemptAndNoLaterOne) {
     EXPECT_EQ(chosen(made, to_tcp, 0), "p: tcp, 8");
     EXPECT_EQ(chosen(made, to_tcp, 1), "p: rdma, 8");
     EXPECT_EQ(chosen(made, to_tcp, 2), "DeviceNotFound");
-    // It need not be in the policy's list.
+    // The hint need not be in the policy's list.
     const SelectionContext to_shm{.same_machine = true, .hint = Transport::SHM};
     EXPECT_EQ(chosen(made, to_shm, 0), "p: shm, 8");
     EXPECT_EQ(chosen(made, to_shm, 1), "p: rdma, 8");

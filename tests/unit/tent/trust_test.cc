@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is believed: secrets, handshakes, and a control server among strangers, over the loopback.
+// Tests trust: secrets, handshakes, and a control server with strangers, over the loopback interface.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -31,7 +31,7 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kPatience = 10'000'000'000;  // ns, on however busy a machine
+constexpr uint64_t kPatience = 10'000'000'000;  // ns, enough for a busy machine
 const std::string kWord = "a secret of 24 characters";
 
 struct SecretFile : testing::Test {
@@ -95,7 +95,8 @@ TEST(Handshake, AProofOfOneSideIsNoneOfTheOther) {
     std::string in = greeting, out;
     EXPECT_EQ(first.take(in, out), Acceptor::State::kProof);
     EXPECT_EQ(out.size(), sizeof(Welcome)) << "nothing is proved to a stranger";
-    // Who has no secret can only send back what came: the other's nonce and, if there were one, the other's proof.
+    // Without the secret, a stranger can only send back received bytes: the peer's nonce and, if there were one, the
+    // peer's proof.
     Welcome welcome;
     std::memcpy(&welcome, out.data(), sizeof(welcome));
     std::memcpy(hello.nonce, welcome.nonce, sizeof(hello.nonce));
@@ -141,7 +142,7 @@ struct ServerTest : testing::Test {
         server.start();
         address = join_address("127.0.0.1", server.port());
     }
-    // A connection of a stranger.
+    // Opens a connection as a stranger.
     int stranger() { return connect_to(address, monotonic_ns() + kPatience); }
     bool is_served() {
         ControlClient client(address, credentials);
@@ -158,7 +159,7 @@ struct ServerTest : testing::Test {
     const Credentials credentials;
     Jobs jobs;
     std::atomic<int> asked{0}, ended{0};
-    std::mutex busy;  // while it is held, nothing is answered
+    std::mutex busy;  // while it is locked, the server answers no request
     ControlServer server{jobs,
                          credentials,
                          {.answer =
@@ -181,7 +182,7 @@ struct OpenServerTest : ServerTest {
     OpenServerTest() : ServerTest("") {}
 };
 
-// It may have as many files open as others need; the server has seen that it may have few.
+// Lowers the limit of open files while the server starts. The process may then open as many as other tests need.
 struct FewFiles {
     FewFiles() {
         getrlimit(RLIMIT_NOFILE, &before);
@@ -194,7 +195,7 @@ struct FewFiles {
 };
 struct FewConnectionsTest : FewFiles, ServerTest {
     FewConnectionsTest() : ServerTest("") { setrlimit(RLIMIT_NOFILE, &before); }
-    // A connection from `host`, one of the loopback's, that has proved itself.
+    // Opens a connection from `host`, a loopback address, and completes the handshake.
     int connect_from(const char* host) {
         const SocketAddress here = resolve(host, 0, 0).front(), to = resolve("127.0.0.1", server.port(), 0).front();
         const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -252,7 +253,7 @@ TEST_F(FewConnectionsTest, WhoAsksMostHasItsTurnOnly) {
         greedy.push_back(connect_from("127.0.0.3"));
         EXPECT_TRUE(send_all(greedy.back(), questions.data(), questions.size(), monotonic_ns() + kPatience));
     }
-    int between = INT_MAX;  // of its questions: the machine may keep us from ours for some time
+    int between = INT_MAX;  // requests of the greedy host; the machine may delay our own for some time
     for (int i = 0; i < 5; ++i) {
         const int before = asked.load();
         EXPECT_TRUE(is_served());
@@ -296,7 +297,7 @@ TEST_F(ServerTest, AQuestionBeforeTheProofIsNotRead) {
     close(fd);
 }
 
-// ThreadSanitizer tells what the answer would write to.
+// ThreadSanitizer detects a write of the answer to freed memory.
 TEST_F(ServerTest, AnAnswerMayComeAfterItsEnd) {
     std::thread client([this] {
         EXPECT_FALSE(ControlClient(address, credentials).call(MessageType::kConnect, Json::object(), kPatience));
@@ -379,7 +380,7 @@ TEST_F(OpenServerTest, AskingWithoutTakingAnswersDelaysNobody) {
     const std::string frame = encode(MessageType::kProbe, 1, {{"question", std::string(30'000, 'x')}});
     const int small = 4096;
     for (const int buffer : {SO_SNDBUF, SO_RCVBUF}) setsockopt(fd, SOL_SOCKET, buffer, &small, sizeof(small));
-    // Until its pipe is full.
+    // Sends until the connection's buffers are full.
     for (int idle = 0; idle < 20;) {
         if (send(fd, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
             idle = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be under way on a rail, and in virtual time what HIGH then takes beside LOW.
+// Tests the bytes that may be in flight on a rail, and in virtual time the latency of HIGH with LOW traffic.
 #include "tent/transports/rdma/window.h"
 
 #include <gtest/gtest.h>
@@ -65,14 +65,14 @@ TEST(WindowBesideHigher, IsForHalfAsLongAgainAsAFreeRailTakes) {
 
 namespace {
 
-// A rail of a fixed rate, which carries what was posted in its order, and an engine that keeps it full of LOW while
-// HIGH comes at random times.
+// A rail with a fixed rate that serves posted slices in order, and an engine that keeps it full of LOW slices while
+// HIGH slices come at random times.
 class FullRail {
   public:
     FullRail(double gbps, uint64_t delay_ns)
         : slice_ns_(static_cast<uint64_t>(kOneSlice * 8 / gbps)), delay_ns_(delay_ns) {}
 
-    // The time that 99 % of the slices of HIGH take at most.
+    // Returns the 99th percentile of the latency of HIGH slices.
     uint64_t p99_ns(bool beside_low) {
         std::mt19937_64 random(1);
         std::exponential_distribution<double> pause(1.0 / (4.0 * static_cast<double>(slice_ns_ + delay_ns_)));
@@ -101,7 +101,7 @@ class FullRail {
         std::sort(took.begin(), took.end());
         return took[took.size() * 99 / 100];
     }
-    // Of the rail's time.
+    // Returns the fraction of the rail's time that LOW uses.
     double low_share() const {
         return static_cast<double>(low_carried_ / kOneSlice * slice_ns_) / static_cast<double>(now_ns_);
     }

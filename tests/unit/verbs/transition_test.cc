@@ -51,8 +51,7 @@ TEST(Transition, AttributesOfOtherTypesAndStatesAreRefused) {
 }
 
 TEST(Transition, ErrorAndResetFromEverywhereNothingElse) {
-    // As in ib_core's table, RESET to ERR is refused, because no request is posted in RESET that could be flushed
-    // (D18).
+    // ib_core's table also refuses RESET to ERR, because no request is posted in RESET that could be flushed (D18).
     EXPECT_FALSE(is_transition_allowed(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_ERR, IBV_QP_STATE));
     EXPECT_TRUE(is_transition_allowed(IBV_QPT_UD, IBV_QPS_RESET, IBV_QPS_RESET, IBV_QP_STATE));
     for (ibv_qp_state from : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precompiled: what nearly every test of the engine includes.
+// The precompiled header, with the includes that nearly every test of the engine needs.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
