@@ -32,7 +32,7 @@ CASE(ah, bad_attributes_are_refused) {
     }
 }
 
-// `man ibv_create_ah_from_wc`: the answer to a datagram.
+// `man ibv_create_ah_from_wc`: a reply to a datagram reaches its sender.
 CASE(ah, an_answer_finds_its_way) {
     Datagrams t;
     post_recv(t.ends.b, {t.ends.remote.sge(0, 1000)});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `man ibv_get_async_event`; IBTA 11.6.3: which event comes when.
+// `man ibv_get_async_event`; IBTA 11.6.3: the events and their causes.
 #include <fcntl.h>
 
 #include <atomic>
@@ -11,7 +11,7 @@ using namespace conformance;
 
 namespace {
 
-// A connection in a context of its own, so that no other case's events come.
+// A connection in its own context, so that it receives no events of other cases.
 struct Private {
     Owned<ibv_context> context{open_device().context};
     Owned<ibv_pd> pd = OWN(ibv_alloc_pd(context));
@@ -34,7 +34,7 @@ CASE(async_events, a_non_blocking_context_gives_EAGAIN) {
     EXPECT(errno == EAGAIN, "%s", strerror(errno));
 }
 
-// IBTA 11.6.3.2: a QP with an SRQ that is in error takes no more receives.
+// IBTA 11.6.3.2: a QP that has an SRQ and is in error takes no more receives.
 CASE(async_events, last_wqe_reached_in_error) {
     Private t;
     to_init(t.with_srq);
@@ -42,7 +42,7 @@ CASE(async_events, last_wqe_reached_in_error) {
     EXPECT(event_comes(t.context, IBV_EVENT_QP_LAST_WQE_REACHED, t.with_srq));
 }
 
-// IBTA 11.6.3.2: the first request while the responder is in RTR.
+// IBTA 11.6.3.2: the first request arrives while the responder is in RTR.
 CASE(async_events, communication_established_in_rtr) {
     Private t;
     to_init(t.a);
@@ -58,7 +58,7 @@ CASE(async_events, communication_established_in_rtr) {
     EXPECT(event_comes(t.context, IBV_EVENT_COMM_EST, t.b));
 }
 
-// IBTA 11.6.3.1, 9.9.3: the responder's program learns of a request that broke its rules.
+// IBTA 11.6.3.1, 9.9.3: the responder's program receives an event for a request that violated its access rights.
 CASE(async_events, an_access_error_is_an_event_of_the_responder) {
     Private t;
     connect(t.a, t.b, {});
@@ -82,7 +82,7 @@ CASE(async_events, drained_in_sqd) {
     EXPECT(event_comes(t.context, IBV_EVENT_SQ_DRAINED, t.a));
 }
 
-// `man ibv_modify_srq`: the event comes once the queue has fewer than the limit; arming ends with it.
+// `man ibv_modify_srq`: the event comes once the queue has fewer requests than the limit, and disarms it.
 CASE(async_events, srq_limit_reached) {
     Private t;
     for (int i = 0; i < 5; ++i) post_recv(t.srq, {t.memory.sge(4096, 100)});
@@ -105,7 +105,7 @@ CASE(async_events, srq_limit_reached) {
     EXPECT(!event_comes(t.context, IBV_EVENT_SRQ_LIMIT_REACHED, t.srq, 0.1), "a second event");
 }
 
-// `man ibv_get_async_event`: destroying an object waits for the acknowledgement of its events.
+// `man ibv_get_async_event`: destroying an object waits until its events are acknowledged.
 CASE(async_events, destroy_waits_for_the_acknowledgement) {
     Private t;
     ibv_qp* qp = make_qp(t.pd, t.send_cq, t.recv_cq, {.srq = t.srq}).release();

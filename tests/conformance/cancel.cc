@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that are cancelled (`man 7 pthreads`, cancellation points): in no call of verbs, but for the two that wait by
-// read(), ibv_get_cq_event and ibv_get_async_event. What other threads do goes on.
+// Threads that are cancelled (`man 7 pthreads`, cancellation points). No verbs call is a cancellation point, except the
+// two that wait by read(): ibv_get_cq_event and ibv_get_async_event. Other threads are not affected.
 #include <poll.h>
 #include <pthread.h>
 
@@ -12,7 +12,7 @@ using namespace conformance;
 
 namespace {
 
-// A thread that runs `body`, and says how it ended.
+// A thread that runs `body`, and reports how it ended.
 class Cancellable {
   public:
     explicit Cancellable(std::function<void()> body) : body_(std::move(body)) {
@@ -47,7 +47,7 @@ class Cancellable {
     pthread_t thread_{};
 };
 
-// Runs `body` in a thread that is to be cancelled at the first cancellation point. Whether it came to its end.
+// Runs `body` in a thread that is cancelled at the first cancellation point. Returns true if `body` ran to its end.
 bool survives(const std::function<void()>& body) {
     bool whole = false;
     Cancellable thread([&] {
@@ -67,7 +67,8 @@ ibv_cq* next_event(ibv_comp_channel* channel) {
     return cq;
 }
 
-// How long a thread that is about to wait in the kernel may take to do so. It is right whatever it does meanwhile.
+// The time in seconds that a thread may take to start waiting in the kernel. The cases are right even if it takes
+// longer.
 constexpr double kSoon = 0.05;
 
 }  // namespace
@@ -149,12 +150,12 @@ CASE(cancel, in_get_cq_event_though_an_event_is_there) {
              .rkey = ends.remote.rkey()});
     succeeded(cq);
     EXPECT(!survives([&] { next_event(channel); }));
-    EXPECT(next_event(channel) == cq);  // it was not taken
+    EXPECT(next_event(channel) == cq);  // the event was not consumed
     ibv_ack_cq_events(cq, 1);
 }
 
-// One of two threads that wait is cancelled, before, while or after the event comes: the event is the other's, or is
-// there for the next.
+// One of two waiting threads is cancelled before, while or after the event comes. The event goes to the other thread,
+// or stays for the next one.
 CASE(cancel, in_get_cq_event_while_others_wait) {
     Ends ends;
     Owned<ibv_comp_channel> channel = make_channel();
@@ -181,7 +182,7 @@ CASE(cancel, in_get_cq_event_while_others_wait) {
         write();
         if (round % 2 != 0) one.cancel();
         const bool cancelled = one.was_cancelled();
-        if (!cancelled) {  // it has taken the event; the other waits for one of its own
+        if (!cancelled) {  // this thread has consumed the event; the other waits for another one
             EXPECT_OK(ibv_req_notify_cq(cq, 0));
             write();
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See case.h.
+// Implements case.h.
 #include "case.h"
 
 #include <poll.h>

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A case: one rule of verbs, tried on a device. Its name is `theme/rule`, where the theme is its file.
+// A case tests one rule of verbs on a device. Its name is `theme/rule`, where the theme is its file.
 //
-// CASE(theme, rule)   runs in one process, in which a device may be open already; both ends of a connection are in it.
-// PAIR(theme, rule)   runs in two processes at once; `peer` connects them, and peer.first tells them apart.
-// DOOMED(theme, rule) is a PAIR whose second process is killed by SIGKILL, and in which no verbs function was called
-// before. ALONE(theme, rule)  runs in a process of its own, in which no verbs function was called before.
+// - CASE(theme, rule) runs in one process, in which a device may already be open. Both ends of a connection are in this
+//   process.
+// - PAIR(theme, rule) runs in two processes at the same time. `peer` connects them, and peer.first tells them apart.
+// - DOOMED(theme, rule) is a PAIR whose second process is killed by SIGKILL. Its processes have called no verbs
+//   function before.
+// - ALONE(theme, rule) runs in its own process, which has called no verbs function before.
 //
-// A case fails by an exception (EXPECT, fail()), or when it leaves objects that cannot be destroyed, or when its
+// A case fails if it throws an exception (EXPECT, fail()), if it leaves objects that cannot be destroyed, or if its
 // process dies or hangs.
 #pragma once
 
@@ -25,7 +27,7 @@ struct Skip : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The two processes of a PAIR, connected by a stream socket.
+// One side of a PAIR, connected with the other process by a stream socket.
 class Peer {
   public:
     bool first = true;
@@ -40,7 +42,7 @@ class Peer {
         return theirs;
     }
     void barrier() { exchange<char>('b'); }
-    // Whether the other process has sent something, or has ended. Does not block.
+    // Returns true if the other process has sent data or has ended. Does not block.
     bool has_input() const;
 
   private:
@@ -84,15 +86,15 @@ struct Registered {
 #define DOOMED(theme, rule) CONFORMANCE_CASE(theme, rule, kDoomed)
 #define ALONE(theme, rule) CONFORMANCE_CASE(theme, rule, kAlone)
 
-// EXPECT(condition, "format", ...) fails with the line, the condition and what the format adds.
+// EXPECT(condition, "format", ...) fails with the line, the condition, and the formatted text.
 #define EXPECT(condition, ...)                                                                             \
     do {                                                                                                   \
         if (!(condition)) conformance::fail_at(__FILE__, __LINE__, #condition __VA_OPT__(, ) __VA_ARGS__); \
     } while (0)
-// For calls that return 0 or an errno value.
+// Checks a call that returns 0 or an errno value.
 #define EXPECT_ERROR(call, expected) conformance::expect_error(__FILE__, __LINE__, #call, (call), (expected))
 #define EXPECT_OK(call) EXPECT_ERROR(call, 0)
-// For calls that return NULL, and say why in errno.
+// Checks a call that returns NULL and sets errno.
 #define EXPECT_REFUSED(call, ...) \
     conformance::expect_refused(__FILE__, __LINE__, #call, (errno = 0, (call)), {__VA_ARGS__})
 
@@ -101,6 +103,6 @@ namespace conformance {
     __attribute__((format(printf, 4, 5)));
 [[noreturn]] void fail_at(const char* file, int line, const char* condition);
 void expect_error(const char* file, int line, const char* call, int got, int expected);
-// `got` must be NULL and errno one of `expected`.
+// Fails unless `got` is NULL and errno is one of `expected`.
 void expect_refused(const char* file, int line, const char* call, const void* got, std::initializer_list<int> expected);
 }  // namespace conformance

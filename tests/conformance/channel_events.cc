@@ -13,7 +13,7 @@ using namespace conformance;
 
 namespace {
 
-// A connection of which both CQs are on one channel.
+// A connection with both CQs on one channel.
 struct Armed {
     Ends ends;
     Owned<ibv_comp_channel> channel = make_channel();
@@ -37,7 +37,7 @@ struct Armed {
         pollfd file{channel->fd, POLLIN, 0};
         return ::poll(&file, 1, static_cast<int>(seconds * 1000)) == 1;
     }
-    // Takes an event, which must be of `cq`.
+    // Consumes an event, which must belong to `cq`.
     void event_of(ibv_cq* cq) {
         EXPECT(readable(3), "no event");
         ibv_cq* got;
@@ -47,7 +47,7 @@ struct Armed {
         EXPECT(got == cq && context == cq->cq_context);
     }
     void no_event(double seconds = 0.08) { EXPECT(!readable(seconds), "an event that nobody asked for"); }
-    // Lets what was posted come to its end without looking at the CQs under test.
+    // Lets posted requests complete without polling the CQs under test.
     void quiesce() { sleep_for(0.05); }
 };
 
@@ -113,7 +113,7 @@ CASE(channel_events, solicited_write_with_immediate_gives_an_event) {
     t.event_of(t.recv_cq);
 }
 
-// IBTA 11.4.2.2: an unsuccessful completion is an event for a CQ that is armed for solicited ones.
+// IBTA 11.4.2.2: an unsuccessful completion is an event for a CQ that is armed for solicited completions.
 CASE(channel_events, armed_for_solicited_takes_an_error) {
     Armed t;
     EXPECT_OK(ibv_req_notify_cq(t.send_cq, 1));
@@ -125,7 +125,7 @@ CASE(channel_events, armed_for_solicited_takes_an_error) {
     next_is(t.send_cq, IBV_WC_REM_ACCESS_ERR);
 }
 
-// IBTA 11.4.2.2: a request for any completion is not weakened by a later one for solicited ones.
+// IBTA 11.4.2.2: a request for any completion is not weakened by a later request for solicited completions.
 CASE(channel_events, arming_for_solicited_does_not_weaken) {
     Armed t;
     EXPECT_OK(ibv_req_notify_cq(t.recv_cq, 0));
@@ -176,7 +176,7 @@ CASE(channel_events, a_blocking_wait_ends_with_the_completion) {
     succeeded(t.send_cq);
 }
 
-// `man ibv_get_cq_event`: ibv_destroy_cq waits until every event was acknowledged.
+// `man ibv_get_cq_event`: ibv_destroy_cq waits until every event is acknowledged.
 CASE(channel_events, destroy_waits_for_the_acknowledgement) {
     Ends ends;
     Owned<ibv_comp_channel> channel = make_channel();
@@ -219,7 +219,7 @@ CASE(channel_events, events_may_be_acknowledged_together) {
         EXPECT(ibv_get_cq_event(t.channel, &got, &context) == 0);
         succeeded(t.send_cq);
     }
-    ibv_ack_cq_events(t.send_cq, 5);  // its destruction does not wait
+    ibv_ack_cq_events(t.send_cq, 5);  // so that destroying the CQ does not wait
 }
 
 CASE(channel_events, busy_with_a_cq) {
@@ -230,7 +230,7 @@ CASE(channel_events, busy_with_a_cq) {
     EXPECT_OK(channel.destroy());
 }
 
-// A CQ that goes takes its events with it: nobody may be given a CQ that is no more.
+// Destroying a CQ also removes its events, so that no thread receives a CQ that no longer exists.
 CASE(channel_events, a_destroyed_cq_leaves_no_event) {
     Armed t;
     {

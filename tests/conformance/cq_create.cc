@@ -35,12 +35,12 @@ CASE(cq_create, it_says_what_it_is) {
     EXPECT(cq->context == device().context && cq->channel == channel && cq->cq_context == &mine);
 }
 
-// The kernel looks the channel's file up in the context that makes the CQ.
+// A channel belongs to the context that opened it, and rove refuses it in another context.
 CASE(cq_create, channel_of_another_context_is_refused) {
     Owned<ibv_context> other(open_device().context);
     Owned<ibv_comp_channel> channel = OWN(ibv_create_comp_channel(other));
     ibv_cq* made = ibv_create_cq(device().context, 16, nullptr, channel, 0);
-    // The Linux kernel takes a channel by its file, whoever opened it; then the CQ must work, and go.
+    // The kernel may accept the channel of another context by its file. Then destroying the CQ must work.
     if (made != nullptr) {
         EXPECT(std::strncmp(ibv_get_device_name(device().context->device), "rove", 4) != 0, "rove refuses it");
         EXPECT_OK(ibv_destroy_cq(made));
@@ -66,7 +66,8 @@ CASE(cq_create, extended_cq_has_the_standard_fields) {
     EXPECT(cq->cqe >= 16 && cq->context == device().context);
 }
 
-// <infiniband/verbs.h>: what libibverbs knows of. A driver may refuse some; one that takes them can say what they are.
+// <infiniband/verbs.h>: all flags that libibverbs knows. A driver may refuse some. A driver that accepts them must
+// provide their fields.
 CASE(cq_create, every_field_that_libibverbs_knows) {
     ibv_cq_init_attr_ex attr{};
     attr.cqe = 16;
@@ -102,7 +103,7 @@ CASE(cq_create, extended_cq_refuses_unknown_attributes) {
     EXPECT_REFUSED(ibv_create_cq_ex(device().context, &attr), EINVAL, EOPNOTSUPP);
 }
 
-// `man ibv_modify_cq`: moderation may be refused as a whole; a mask that is not known never works.
+// `man ibv_modify_cq`: a device may refuse moderation completely. An unknown mask never works.
 CASE(cq_create, moderation_can_be_set_or_is_not_offered) {
     Owned<ibv_cq> cq = make_cq();
     ibv_modify_cq_attr attr{};

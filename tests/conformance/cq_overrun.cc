@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CQ that is full: IBTA 10.8.2 and 11.6.3.1 (CQ overrun is an affiliated error of the CQ; the QPs that lose
-// completions cannot go on).
+// A full CQ: IBTA 10.8.2 and 11.6.3.1 (CQ overrun is an affiliated error of the CQ; the QPs that lose completions
+// cannot continue).
 #include "verbs.h"
 
 using namespace conformance;
@@ -25,7 +25,7 @@ struct Overrun {
           a(make_qp(pd, cq, other, {.send_wr = 4096})),
           b(make_qp(pd, other, other)) {
         connect(a, b, {});
-        // More than any device rounds 4 up to.
+        // No device rounds 4 up to this number.
         EXPECT(cq->cqe < 1024, "%d entries", cq->cqe);
         const int requests = cq->cqe + 40;
         for (int i = 0; i < requests; ++i)
@@ -44,7 +44,7 @@ CASE(cq_overrun, it_is_an_event_of_the_cq) {
     EXPECT(event_comes(overrun.context, IBV_EVENT_CQ_ERR, overrun.cq));
 }
 
-// A program must not wait for ever for what was lost: either the QP is in error, or polling says that the CQ is.
+// A program must not wait forever for lost completions. Either the QP is in error, or polling reports that the CQ is.
 CASE(cq_overrun, the_program_learns_that_completions_are_lost) {
     Overrun overrun;
     EXPECT(event_comes(overrun.context, IBV_EVENT_CQ_ERR, overrun.cq));
@@ -65,7 +65,7 @@ CASE(cq_overrun, other_cqs_go_on) {
     EXPECT(matches(ends.remote.at(), 1000, 1));
 }
 
-// Exactly full is not too full.
+// A CQ that is exactly full has not overrun.
 CASE(cq_overrun, a_full_cq_has_all_completions) {
     Ends ends;
     Owned<ibv_cq> cq = make_cq(16);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_poll_cq and ibv_start_poll/ibv_next_poll/ibv_end_poll: their manual pages; the order of completions: IBTA 10.8.
+// ibv_poll_cq and ibv_start_poll/ibv_next_poll/ibv_end_poll: their manual pages. The order of completions: IBTA 10.8.
 #include "verbs.h"
 
 using namespace conformance;
@@ -101,7 +101,7 @@ CASE(cq_poll, a_receive_completion_has_length_and_qp) {
            wc.wc_flags == 0);
 }
 
-// `man ibv_poll_cq`: byte_len of READs and atomics: what was written locally.
+// `man ibv_poll_cq`: byte_len of READs and atomics is the number of bytes written locally.
 CASE(cq_poll, a_read_completion_has_its_length) {
     Ends ends;
     post(ends.a, {.opcode = IBV_WR_RDMA_READ,
@@ -134,7 +134,7 @@ CASE(cq_poll, sq_sig_all_signals_every_request) {
     EXPECT(succeeded(ends.send_cq).wr_id == 2);
 }
 
-// IBTA 10.8.2.1: a request that fails completes, signaled or not; so do those behind it, flushed.
+// IBTA 10.8.2.1: a failed request completes, signaled or not. The requests behind it are flushed, and also complete.
 CASE(cq_poll, failures_are_reported_though_unsignaled) {
     Ends ends;
     Work bad = write_to(ends, 1, 0);
@@ -147,8 +147,8 @@ CASE(cq_poll, failures_are_reported_though_unsignaled) {
     stays_empty(ends.send_cq);
 }
 
-// `man ibv_post_send`: a signaled completion frees those before it: a ring goes round for ever with one in four
-// signaled.
+// `man ibv_post_send`: a signaled completion frees the unsignaled requests before it, so a ring with one signaled
+// request in four never fills up.
 CASE(cq_poll, unsignaled_requests_free_their_places) {
     Ends ends({.send_wr = 8});
     for (uint64_t i = 0; i < 400; ++i) {
@@ -244,7 +244,7 @@ CASE(cq_poll, completion_timestamps_grow) {
     }
 }
 
-// `man ibv_create_cq_ex`: the time of the completion by the wall clock, not that of the reading.
+// `man ibv_create_cq_ex`: the wall-clock time of the completion, not of the poll.
 CASE(cq_poll, wallclock_timestamps_belong_to_their_completions) {
     Owned<ibv_cq_ex> cq = make_cq_ex(uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
     Ends ends;

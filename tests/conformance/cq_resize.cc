@@ -27,7 +27,7 @@ CASE(cq_resize, grown_cq_keeps_its_completions) {
     stays_empty(cq);
 }
 
-// `man ibv_resize_cq`: EINVAL if the CQ has more completions than that.
+// `man ibv_resize_cq`: EINVAL if the CQ has more completions than the new size.
 CASE(cq_resize, below_its_completions_is_refused) {
     Ends ends;
     for (int i = 0; i < 20; ++i)
@@ -44,7 +44,7 @@ CASE(cq_resize, below_its_completions_is_refused) {
     sleep_for(0.1);
     const int error = ibv_resize_cq(ends.send_cq, 2);
     if (error == EOPNOTSUPP || error == ENOSYS) skip("the driver resizes no CQ");
-    // A device may round up to more than there are, as it may at creation.
+    // A device may round up to more entries than there are completions, as it may at creation.
     if (error == 0)
         EXPECT(ends.send_cq->cqe >= 20, "%d entries for 20 completions", ends.send_cq->cqe);
     else

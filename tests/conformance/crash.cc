@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's own handlers of SIGSEGV and SIGBUS, whatever the library does with these signals for itself: all is as
-// `man 2 sigaction` has it, for handlers that were installed before the device was opened and after.
+// A program's own handlers of SIGSEGV and SIGBUS work as `man 2 sigaction` says, although the library may handle these
+// signals itself. This holds for handlers that were installed before the device was opened, and after.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -17,14 +17,14 @@ using namespace conformance;
 
 namespace {
 
-// The handler's observations, which the parent reads too.
+// The handler's observations, in memory that the parent also reads.
 struct Seen {
     int calls, other_calls;
     bool own_is_blocked, other_is_blocked, on_alternate_stack;
 };
 Seen* seen = nullptr;
-struct sigaction kept {};        // what the handler found when it was installed
-struct sigaction other_kept {};  // and another one
+struct sigaction kept {};        // the handler that chain() replaced
+struct sigaction other_kept {};  // the handler that other_chain() replaced
 uint8_t alternate[1 << 16];
 
 void look() {
@@ -35,7 +35,7 @@ void look() {
         &here >= reinterpret_cast<char*>(alternate) && &here < reinterpret_cast<char*>(alternate + sizeof(alternate));
     seen->own_is_blocked = sigismember(&blocked, SIGSEGV) == 1 || sigismember(&blocked, SIGBUS) == 1;
     seen->other_is_blocked = sigismember(&blocked, SIGUSR1) == 1;
-    if (++seen->calls > 3) _exit(1);  // it was to be called once
+    if (++seen->calls > 3) _exit(1);  // the handler should run once
 }
 
 void report(int) {
@@ -89,7 +89,7 @@ void touch_behind_a_file() {
     *at = 1;
 }
 
-// A registration makes the library look after its own handlers.
+// A registration makes the library check its own handlers.
 void registers(ibv_pd* pd) {
     static uint8_t memory[4096];
     make_mr(pd, memory, sizeof(memory));
@@ -97,8 +97,8 @@ void registers(ibv_pd* pd) {
 
 enum class When { kBefore, kAfter };
 
-// A process that does `install`, before it opens the device or after, and then `crash`. Returns the signal that ended
-// it, 0 if it ended otherwise.
+// Runs a process that opens the device, calls `install` before or after that, and then calls `crash`. Returns the
+// signal that ended the process, or 0 if it ended otherwise.
 int ends_by(When when, const std::function<void(ibv_pd*)>& install, const std::function<void()>& crash) {
     if (seen == nullptr)
         seen =
@@ -153,7 +153,7 @@ ALONE(crash, a_handler_that_chains_runs_once) {
     expect_one_call(action(chain, 0), SIGSEGV, touch_nothing);
 }
 
-// Two libraries, of which each wants to be in front. A handler that finds itself does not keep that.
+// Two libraries both want to be the first handler. A handler that finds itself as the present handler does not keep it.
 ALONE(crash, handlers_that_are_installed_again_and_again_run_once) {
     const auto install = [](ibv_pd* pd) {
         const auto again = [](const struct sigaction& handler, struct sigaction& keep) {
@@ -214,7 +214,7 @@ ALONE(crash, a_signal_that_was_sent_ends_the_process) {
     }
 }
 
-// --- memory that the program protects, as garbage collectors do to learn who writes to it
+// --- memory that the program protects, as garbage collectors do to detect writes
 
 namespace {
 
@@ -267,7 +267,7 @@ ALONE(crash, protected_memory_is_written_as_its_owner_would) {
     EXPECT(matches(ends.local.at(), kGuardedBytes, 5));
 }
 
-// A handler that interrupts posting and polling, and touches such memory.
+// A handler interrupts posting and polling, and touches such memory.
 ALONE(crash, a_handler_that_faults_in_registered_memory_goes_on) {
     Ends ends;
     guard_pages();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_get_device_list, ibv_open_device, ibv_query_device(_ex): what they say, and that the limits they name are kept.
+// ibv_get_device_list, ibv_open_device, ibv_query_device(_ex): their results, and the limits that they report.
 #include <dirent.h>
 
 #include <memory>
@@ -19,10 +19,11 @@ int open_files() {
     return count;
 }
 
-// Limits of real devices may be in the millions: only what can be made in a few seconds is.
+// The limits of real devices may be in the millions. Larger limits than this are not tested, so that a case takes a few
+// seconds.
 constexpr int kCountable = 1 << 20;
 
-// Makes objects until it is refused; there must be `limit` of them.
+// Creates objects until the device refuses. There must be `limit` of them.
 template <typename Make>
 void limit_is_kept(int limit, Make make) {
     if (limit > kCountable) skip("%d are too many to make in a few seconds", limit);
@@ -41,7 +42,7 @@ void limit_is_kept(int limit, Make make) {
 
 }  // namespace
 
-// `man ibv_get_device_list`: a NULL-terminated array, its length in num_devices, which may be NULL.
+// `man ibv_get_device_list`: a NULL-terminated array. Its length is in num_devices, which may be NULL.
 CASE(device_limits, device_list_is_null_terminated) {
     int count = -1;
     ibv_device** list = ibv_get_device_list(&count);
@@ -59,7 +60,7 @@ CASE(device_limits, device_list_is_null_terminated) {
     ibv_free_device_list(list);
 }
 
-// A call that succeeds has no reason to change errno, and programs that look at it afterwards take that for an error.
+// A successful call need not change errno, and programs that read it afterwards would see an error.
 CASE(device_limits, device_list_leaves_errno_alone) {
     errno = 0;
     ibv_device** list = ibv_get_device_list(nullptr);
@@ -93,8 +94,8 @@ CASE(device_limits, device_is_a_channel_adapter) {
     EXPECT(device().context->async_fd >= 0);
 }
 
-// Programs print them and choose by them; 0 is no vendor. (Soft-RoCE has part 0 and a vendor of its own since
-// Linux 5.9.)
+// Programs print vendor and part, and select devices by them. 0 is no vendor. (Soft-RoCE has part 0, and its own vendor
+// since Linux 5.9.)
 CASE(device_limits, vendor_is_named) {
     EXPECT(device().attr.vendor_id != 0);
     const ibv_device_attr first = device().attr;
@@ -131,7 +132,7 @@ CASE(device_limits, query_device_ex_agrees) {
     EXPECT(static_cast<uint32_t>(extended.device_cap_flags_ex) == device().attr.device_cap_flags);
 }
 
-// `man ibv_query_device_ex`: no bit of the input's comp_mask is known.
+// `man ibv_query_device_ex`: no bit of the input's comp_mask is defined.
 CASE(device_limits, query_device_ex_refuses_an_unknown_input) {
     ibv_query_device_ex_input input{1u << 31};
     ibv_device_attr_ex extended;
@@ -142,7 +143,7 @@ CASE(device_limits, query_rt_values_gives_a_clock) {
     ibv_values_ex values{};
     values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
     const int error = ibv_query_rt_values_ex(device().context, &values);
-    // A device without such a clock says so.
+    // A device without such a clock reports this.
     if (error == EOPNOTSUPP) skip("the device has no clock that can be read");
     EXPECT(error == 0);
     EXPECT((values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0);

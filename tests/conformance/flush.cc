@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ATOMIC WRITE and FLUSH: `man ibv_wr_post` of rdma-core 56; IBTA 1.5, annex A19. An older <infiniband/verbs.h> lacks
-// the words for them, and a member behind those of its ibv_qp_ex.
+// the constants, and a member at the end of ibv_qp_ex.
 #include <atomic>
 #include <functional>
 #include <type_traits>
@@ -121,7 +121,7 @@ CASE(flush, an_atomic_write_is_aligned) {
     EXPECT(t.word(0) == 0 && t.word(8) == 0);
 }
 
-// It needs the right to write, at the QP and at the region.
+// An ATOMIC WRITE needs the right to write, at the QP and at the region.
 CASE(flush, an_atomic_write_needs_the_right_to_write) {
     need(kDeviceAtomicWrite);
     {
@@ -177,7 +177,7 @@ CASE(flush, a_flush_needs_its_right) {
     next_is(t.ends.send_cq, IBV_WC_REM_ACCESS_ERR);
 }
 
-// A device that does not know what memory survives gives nobody the right to ask.
+// A device that cannot tell which memory is persistent must grant no right to persistent flushes.
 CASE(flush, persistence_is_offered_or_refused) {
     need(kDeviceFlushGlobal);
     ibv_device_attr_ex attr{};
@@ -191,7 +191,8 @@ CASE(flush, persistence_is_offered_or_refused) {
     EXPECT(status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
 }
 
-// A log as A19 has it: data, flushed, and then the word that makes it valid. Who sees the word sees the data.
+// A log as in A19: data is written and flushed, then the word that makes it valid. A reader that sees the word also
+// sees the data.
 PAIR(flush, a_word_follows_flushed_data) {
     need(kDeviceFlushGlobal | kDeviceAtomicWrite);
     Half half(peer, {.access = kAccess, .send_ops = kOpFlush | kOpAtomicWrite | IBV_QP_EX_WITH_RDMA_WRITE});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork(): `man ibv_fork_init` and what programs rely on. A device that is open in the parent is not the child's; what
-// the child does must return at once and must not disturb the parent. (On NICs the child could open the device anew.)
+// fork(): `man ibv_fork_init`, and the behaviour that programs rely on. The child has no device that is open in the
+// parent. Its calls must return immediately and must not disturb the parent. (With a NIC, the child could open the
+// device again.)
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,7 +15,8 @@ using namespace conformance;
 
 namespace {
 
-// Runs `body` in a child, which has `patience` seconds; returns its exit status. Its own failures are status 99.
+// Runs `body` in a child for at most `patience` seconds, and returns its exit status. A failure in the child is status
+// 99.
 template <typename Body>
 int in_child(Body body, unsigned patience = 8) {
     const pid_t child = fork();
@@ -52,7 +54,7 @@ ALONE(fork, a_child_forked_before_anything_opens_the_device) {
                Ends ends;
                moves_data(ends, 1);
            }) == 0);
-    // And when it has ended, the parent.
+    // After the child has ended, the parent uses the device.
     Ends ends;
     moves_data(ends, 2);
 }
@@ -70,7 +72,7 @@ ALONE(fork, a_child_of_a_parent_that_listed_devices_opens_one) {
 ALONE(fork, a_child_with_inherited_objects_just_ends) {
     Ends ends;
     for (uint32_t i = 0; i < 3; ++i) {
-        EXPECT(in_child([] { std::exit(0); }) == 0);  // with its destructors
+        EXPECT(in_child([] { std::exit(0); }) == 0);  // runs its destructors
         moves_data(ends, i);
     }
 }
@@ -94,8 +96,8 @@ ALONE(fork, control_calls_of_a_child_return) {
     }
 }
 
-// What the child destroys is a copy, of which the parent's device knows nothing. On a NIC the kernel would destroy the
-// real one.
+// The child destroys a copy, and the parent's device is not affected. On a NIC the kernel would destroy the real
+// object.
 ALONE(fork, destroying_in_a_child_leaves_the_parents_objects) {
     Ends ends;
     if (std::strncmp(ibv_get_device_name(device().context->device), "rove", 4) != 0)
@@ -177,13 +179,13 @@ ALONE(fork, beside_threads_that_move_data) {
 
 ALONE(fork, a_child_that_execs_is_free) {
     Ends ends;
-    char* const no_environment[] = {nullptr};  // so that nothing is preloaded
+    char* const no_environment[] = {nullptr};  // so that no library is preloaded
     const int status = in_child([&] { execle("/bin/true", "true", static_cast<char*>(nullptr), no_environment); });
     EXPECT(status == 0, "%d", status);
     moves_data(ends, 1);
 }
 
-// `man ibv_fork_init`: 0, before or after devices are used.
+// `man ibv_fork_init`: returns 0 before and after devices are used.
 ALONE(fork, fork_init_succeeds) {
     EXPECT_OK(ibv_fork_init());
     Ends ends;
@@ -192,7 +194,7 @@ ALONE(fork, fork_init_succeeds) {
     moves_data(ends, 2);
 }
 
-// A child's writes to pages that the parent has registered must not take them away from the device.
+// A child's writes to pages that the parent has registered must not detach them from the device.
 ALONE(fork, registered_memory_stays_the_parents) {
     Ends ends;
     int go[2];
@@ -204,7 +206,7 @@ ALONE(fork, registered_memory_stays_the_parents) {
         (void)!read(go[0], &byte, 1);
         _exit(0);
     }
-    std::memset(ends.remote.at(), 1, 65536);  // copies the pages, in the parent
+    std::memset(ends.remote.at(), 1, 65536);  // copies the pages in the parent
     std::memset(ends.local.at(), 2, 65536);
     moves_data(ends, 9);
     EXPECT(write(go[1], "x", 1) == 1);

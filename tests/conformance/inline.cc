@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// IBV_SEND_INLINE: `man ibv_post_send`: the data is copied at posting, and its lkeys are not looked at.
+// IBV_SEND_INLINE: `man ibv_post_send`: the data is copied at posting, and its lkeys are ignored.
 #include "verbs.h"
 
 using namespace conformance;
 
 namespace {
 
-constexpr uint32_t kWanted = 220;  // what UCX asks for
+constexpr uint32_t kWanted = 220;  // the value that UCX requests
 
 struct Inline {
     Ends ends{QpOptions{.inline_bytes = kWanted}};
@@ -39,7 +39,7 @@ struct Inline {
 CASE(inline, as_much_as_was_promised_is_taken) {
     Inline t;
     post(t.ends.a, t.write({t.sge(0, t.limit)}));
-    std::fill(t.bytes.begin(), t.bytes.end(), 0);  // copied already
+    std::fill(t.bytes.begin(), t.bytes.end(), 0);  // already copied
     succeeded(t.ends.send_cq);
     EXPECT(matches(t.ends.remote.at(), t.limit, 4));
 }
@@ -48,7 +48,7 @@ CASE(inline, one_byte_more_is_refused) {
     Inline t;
     const int error = try_post(t.ends.a, t.write({t.sge(0, t.limit + 1)}));
     EXPECT(error == EINVAL || error == ENOMEM, "%s", strerror(error));
-    post(t.ends.a, t.write({t.sge(0, 8)}));  // and the QP goes on
+    post(t.ends.a, t.write({t.sge(0, 8)}));  // the QP still works
     succeeded(t.ends.send_cq);
 }
 
@@ -94,7 +94,7 @@ CASE(inline, datagrams_carry_it) {
     EXPECT(matches(ends.remote.at(40), 64, 9));
 }
 
-// There is nothing to send inline in a READ: `man ibv_post_send` names SEND and RDMA WRITE only. mlx5 ignores the flag.
+// A READ has no data to send inline: `man ibv_post_send` names only SEND and RDMA WRITE. mlx5 ignores the flag.
 CASE(inline, a_read_is_refused_or_reads) {
     Inline t;
     fill(t.ends.remote.at(), 8, 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys and QP numbers. IBTA only asks that a key that is valid names one region; that keys are hard to guess is rove's
-// promise (many NICs count), so those cases are skipped elsewhere.
+// Keys and QP numbers. IBTA only requires that a valid key names one region. rove also promises that keys are hard to
+// guess (many NICs count up), so these cases are skipped on other devices.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -31,7 +31,7 @@ CASE(keys, keys_of_live_regions_differ) {
     EXPECT(lkeys.size() == 1000 && rkeys.size() == 1000);
 }
 
-// A peer that still holds the key of a region that has gone must not reach one that came later.
+// A peer that still holds the key of a destroyed region must not reach a later region.
 CASE(keys, a_stale_key_stays_dead) {
     Owned<ibv_pd> pd = make_pd();
     Memory memory(8192);
@@ -42,7 +42,8 @@ CASE(keys, a_stale_key_stays_dead) {
     }
 }
 
-// The keys of regions that were made one after the other: a step that a peer can work out from a few is no secret.
+// The keys of consecutive regions. If a peer can derive the step between keys from a few of them, the next key is no
+// secret.
 CASE(keys, the_next_key_cannot_be_told_from_the_last_ones) {
     only_of_rove();
     Owned<ibv_pd> pd = make_pd();
@@ -58,7 +59,7 @@ CASE(keys, the_next_key_cannot_be_told_from_the_last_ones) {
         for (size_t bit = 0; bit < ones.size(); ++bit) ones[bit] += (key >> bit) & 1;
     }
     for (const auto& [step, times] : steps) EXPECT(times <= 3, "%d of %d steps are %#x", times, kRegions, step);
-    // 400 throws of a coin show 140 to 260 heads but once in a billion times; 24 bits must look like that.
+    // In 400 coin tosses, 140 to 260 are heads, except once in a billion cases. At least 24 bits must look like this.
     const auto random = std::count_if(ones.begin(), ones.end(), [](int n) { return n >= 140 && n <= 260; });
     EXPECT(random >= 24, "%td bits of 32 look random", random);
 }
@@ -90,7 +91,7 @@ CASE(keys, qp_numbers_are_of_24_bits_and_unique) {
     EXPECT(numbers.size() == 200);
 }
 
-// A packet under way to a QP that has gone must not reach one that came at once.
+// A packet in flight to a destroyed QP must not reach a QP created immediately afterwards.
 CASE(keys, a_qp_number_is_not_reused_at_once) {
     Owned<ibv_pd> pd = make_pd();
     Owned<ibv_cq> cq = make_cq();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// conformance: tries the rules of verbs on a device; one line for each case: PASS, FAIL or SKIP, its name, and why.
+// conformance: tests the rules of verbs on a device. Prints one line per case: PASS, FAIL or SKIP, its name, and the
+// reason.
 //
-// This process makes no verbs calls. The cases of a theme run one after the other in a process that it forks (and in a
-// second one, for a PAIR); a case that fails costs its process, so that it cannot spoil the next one.
+// This process makes no verbs calls. It forks a process that runs the cases of a theme one after the other (and a
+// second process for a PAIR). A failed case ends its process, so that it cannot affect the next one.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -31,9 +32,10 @@ struct Verdict {
     std::string detail;
 };
 
-// What the parent sends to a process that runs cases, and the answer's header; the detail's text follows it.
+// The message that the parent sends to a process that runs cases. The answer is the outcome, followed by the text of
+// the detail.
 struct Order {
-    size_t index;  // of cases()
+    size_t index;  // index into cases()
 };
 
 Verdict run_body(const Case& which, Peer& peer) {
@@ -51,13 +53,14 @@ Verdict run_body(const Case& which, Peer& peer) {
     return {Outcome::kPassed, {}};
 }
 
-// The loop of a process that runs cases; ends when the parent closes `control`.
+// The loop of a process that runs cases. It ends when the parent closes `control`.
 [[noreturn]] void serve(int control, int channel, bool first) {
     Peer peer(channel);
     peer.first = first;
     for (Order order; recv(control, &order, sizeof(order), 0) == sizeof(order);) {
         const Verdict verdict = run_body(cases()[order.index], peer);
-        if (verdict.outcome == Outcome::kFailed) shutdown(channel, SHUT_RDWR);  // the other process need not wait
+        // So that the other process does not wait.
+        if (verdict.outcome == Outcome::kFailed) shutdown(channel, SHUT_RDWR);
         std::string answer(1, static_cast<char>(verdict.outcome));
         answer += verdict.detail;
         if (send(control, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) break;
@@ -67,8 +70,7 @@ Verdict run_body(const Case& which, Peer& peer) {
 
 class Process {
   public:
-    // `not_ours`: descriptors that the child must not hold: the one that reads from them waits for the last holder to
-    // close them.
+    // The child closes the descriptors in `not_ours`, because their readers wait until the last holder closes them.
     Process(int channel, std::initializer_list<int> not_ours, bool first, const std::vector<std::string>& environment) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) std::abort();
@@ -93,8 +95,8 @@ class Process {
     ~Process() {
         close(control_);
         pollfd ended{ended_, POLLIN, 0};
-        if (alive_ && poll(&ended, 1, 3000) == 1) alive_ = false;  // it ends by itself
-        kill(-pid_, SIGKILL);                                      // and what it forked
+        if (alive_ && poll(&ended, 1, 3000) == 1) alive_ = false;  // the process ends by itself
+        kill(-pid_, SIGKILL);                                      // including its child processes
         waitpid(pid_, nullptr, 0);
         close(ended_);
     }
@@ -106,7 +108,7 @@ class Process {
         const Order order{index};
         (void)!send(control_, &order, sizeof(order), MSG_NOSIGNAL);
     }
-    // `doomed`: that it is killed is right.
+    // With `doomed`, SIGKILL is the expected end.
     Verdict finish(double deadline, bool doomed) {
         pollfd both[2] = {{control_, POLLIN, 0}, {ended_, POLLIN, 0}};
         while (true) {
@@ -139,7 +141,7 @@ class Process {
     bool alive_ = true;
 };
 
-// The one or two processes in which cases run now.
+// The one or two processes in which cases run at present.
 class Runners {
   public:
     Runners(std::vector<std::string> first_environment, std::vector<std::string> peer_environment)
@@ -158,7 +160,7 @@ class Runners {
         Verdict verdict = processes_[0]->finish(deadline, false);
         if (pair) {
             const Verdict second = processes_[1]->finish(std::max(deadline, now() + 1), which.kind == Kind::kDoomed);
-            // A process that has gone is the reason for what the other one sees.
+            // If a process has ended, this is the cause of the other process's failure.
             const bool cause = verdict.detail.ends_with("has gone") || second.detail.starts_with("its process");
             if (second.outcome > verdict.outcome || (second.outcome == Outcome::kFailed && cause))
                 verdict = {second.outcome, "second process: " + second.detail};
@@ -179,7 +181,7 @@ class Runners {
         processes_[which] =
             std::make_unique<Process>(channel_[which], std::initializer_list<int>{channel_[1 - which], control},
                                       which == 0, environments_[which]);
-        // Each has its end; with ours closed, one sees that the other has gone.
+        // Each process has its end. With our copies closed, a process detects when the other has ended.
         if (which == 1) close_channel();
     }
     void close_channel() {
@@ -239,7 +241,7 @@ int main(int argc, char** argv) {
     for (size_t i = 0; i < cases().size(); ++i) {
         if (std::regex_search(cases()[i].name(), pattern)) chosen.push_back(i);
     }
-    // By theme; within one as they are written, but those that need processes of their own come last.
+    // Sorted by theme. Within a theme, the order in the file, with the cases last that need their own processes.
     std::stable_sort(chosen.begin(), chosen.end(), [](size_t a, size_t b) {
         const int theme = std::strcmp(cases()[a].theme, cases()[b].theme);
         return theme != 0 ? theme < 0 : cases()[a].kind < cases()[b].kind;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_reg_mr, ibv_dereg_mr, and what the access flags of a region allow: `man ibv_reg_mr`, IBTA 10.6.3 and 10.7.
+// ibv_reg_mr, ibv_dereg_mr, and the operations that the access flags of a region allow: `man ibv_reg_mr`, IBTA 10.6.3
+// and 10.7.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,7 +10,8 @@ using namespace conformance;
 
 namespace {
 
-// One request of `opcode` to a region with `access`, over QPs that allow everything: its status at the requester.
+// Posts one request of `opcode` to a region with `access`, over QPs that allow everything. Returns its status at the
+// requester.
 ibv_wc_status remote_status(ibv_wr_opcode opcode, unsigned access) {
     Ends ends;
     Buffer target(ends.pd, 4096, access);
@@ -44,7 +46,7 @@ CASE(mr_access, remote_atomic_needs_the_flag) {
                                                           IBV_ACCESS_REMOTE_READ) == IBV_WC_REM_ACCESS_ERR);
 }
 
-// IBTA 10.6.3.1: reading one's own memory needs no flag, writing it does.
+// IBTA 10.6.3.1: reading local memory needs no flag, writing it needs one.
 CASE(mr_access, local_read_needs_no_flag) {
     Ends ends;
     Buffer source(ends.pd, 4096, 0);
@@ -68,7 +70,7 @@ CASE(mr_access, read_response_needs_local_write) {
     EXPECT(state_of(ends.a) == IBV_QPS_ERR);
 }
 
-// The responder's receive buffer; the requester is told that the responder could not do it (IBTA 9.7.5.2.6: remote
+// The responder's receive buffer. The requester gets an error for the responder's failure (IBTA 9.7.5.2.6: remote
 // operation).
 CASE(mr_access, receive_needs_local_write) {
     Ends ends;
@@ -96,7 +98,7 @@ CASE(mr_access, unknown_flags_are_refused) {
     EXPECT_REFUSED(ibv_reg_mr(pd, memory.at(), 4096, IBV_ACCESS_LOCAL_WRITE | 1 << 15), EINVAL, EOPNOTSUPP);
 }
 
-// `man ibv_reg_mr`: optional flags (from IBV_ACCESS_OPTIONAL_FIRST on) may be ignored by a device, never refused.
+// `man ibv_reg_mr`: a device may ignore optional flags (from IBV_ACCESS_OPTIONAL_FIRST on), but never refuses them.
 CASE(mr_access, optional_flags_are_taken) {
     Owned<ibv_pd> pd = make_pd();
     Memory memory(4096);
@@ -109,7 +111,7 @@ CASE(mr_access, an_mr_says_what_it_is) {
     Memory memory(8192);
     Owned<ibv_mr> mr = make_mr(pd, memory.at(100), 5000);
     EXPECT(mr->addr == memory.at(100) && mr->length == 5000 && mr->pd == pd && mr->context == pd->context);
-    Owned<ibv_mr> same = make_mr(pd, memory.at(100), 5000);  // the same memory twice, with other keys
+    Owned<ibv_mr> same = make_mr(pd, memory.at(100), 5000);  // a second region over the same memory, with other keys
     EXPECT(same->lkey != mr->lkey && same->rkey != mr->rkey);
 }
 
@@ -128,8 +130,8 @@ CASE(mr_access, memory_that_is_not_there_is_refused) {
     EXPECT_REFUSED(ibv_reg_mr(pd, nullptr, 4096, kAllAccess), EFAULT);
 }
 
-// ib_core looks for overflow first (EINVAL), other ways end at pages that are not there (EFAULT) or are too many
-// (ENOMEM).
+// ib_core checks for overflow first (EINVAL). Other implementations fail on pages that do not exist (EFAULT), or on too
+// many pages (ENOMEM).
 CASE(mr_access, a_length_that_wraps_is_refused) {
     Owned<ibv_pd> pd = make_pd();
     Memory memory(8192);
@@ -161,13 +163,13 @@ CASE(mr_access, a_read_only_mapping_can_be_read) {
 CASE(mr_access, iova_names_the_memory) {
     Ends ends;
     Memory memory(32768);
-    const uint64_t iova = 0 - uint64_t{65536};  // its end is just below 2^64
+    const uint64_t iova = 0 - uint64_t{65536};  // ends just below 2^64
     Owned<ibv_mr> mr = OWN(ibv_reg_mr_iova(ends.pd, memory.at(), 32768, iova, kAllAccess));
     fill(ends.local.at(), 100, 5);
     post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 100)}, .to = iova + 32668, .rkey = mr->rkey});
     succeeded(ends.send_cq);
     EXPECT(matches(memory.at(32668), 100, 5) && all_bytes(memory.at(), 32668, 0));
-    // And in scatter/gather elements of its own process.
+    // Scatter/gather elements of the own process can also use this address.
     post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
                   .sges = {{iova + 32668, 100, mr->lkey}},
                   .to = ends.remote.address(),

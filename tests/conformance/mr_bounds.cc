@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bounds of a region, its protection domain and its life: IBTA 10.6.3, 9.7.4.1.5 (R_Key violation), C10-37 (L_Key).
+// The bounds of a region, its protection domain and its lifetime: IBTA 10.6.3, 9.7.4.1.5 (R_Key violation), C10-37
+// (L_Key).
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,16 +10,16 @@ using namespace conformance;
 
 namespace {
 
-constexpr size_t kSize = 12288;  // of the region; a page beside it on each side stays 0
+constexpr size_t kSize = 12288;  // bytes of the region; the page before it and the page after it must stay 0
 
-// A region in the middle of five pages, so that a byte written outside is seen.
+// A region in the middle of five pages, so that a byte written outside is detected.
 struct Framed {
     Ends ends;
     Memory memory{kSize + 2 * 4096};
     Owned<ibv_mr> mr = make_mr(ends.pd, memory.at(4096), kSize);
 
     uint64_t address(size_t offset = 0) const { return reinterpret_cast<uintptr_t>(memory.at(4096)) + offset; }
-    // A request from 16 KiB of a pattern (or to it).
+    // Runs a request between the region and 16 KiB of a pattern, and returns its status.
     ibv_wc_status run(ibv_wr_opcode opcode, uint64_t to, uint32_t length) {
         fill(ends.local.at(), 16384, 7);
         post(ends.a, {.opcode = opcode, .sges = {ends.local.sge(0, length)}, .to = to, .rkey = mr->rkey});
@@ -43,7 +44,7 @@ CASE(mr_bounds, the_last_byte_can_be_written) {
            f.memory.at()[4096 + kSize - 2] == 0);
 }
 
-// The RETH names the whole length, so not even the part that fits is written.
+// The RETH contains the whole length, so even the part within the region is not written.
 CASE(mr_bounds, write_one_byte_past_the_end_changes_nothing) {
     Framed f;
     EXPECT(f.run(IBV_WR_RDMA_WRITE, f.address(1), kSize) == IBV_WC_REM_ACCESS_ERR);
@@ -75,7 +76,7 @@ CASE(mr_bounds, atomic_past_the_end_is_refused) {
     EXPECT(f.untouched());
 }
 
-// IBTA C9-88: a request of no bytes is not checked against a key or an address.
+// IBTA C9-88: a request of zero bytes is not checked against a key or an address.
 CASE(mr_bounds, write_of_no_bytes_needs_no_key) {
     Framed f;
     post(f.ends.a, {.opcode = IBV_WR_RDMA_WRITE, .to = 0x1234, .rkey = 0xdead});
@@ -106,7 +107,7 @@ CASE(mr_bounds, sge_with_an_unknown_lkey_is_a_local_protection_error) {
     EXPECT(all_bytes(ends.remote.at(), 8, 0));
 }
 
-// One bad element of several: nothing of what the good ones hold may arrive.
+// With one bad element among several, no data of the good elements may arrive.
 CASE(mr_bounds, one_bad_sge_spoils_the_request) {
     Ends ends;
     fill(ends.local.at(), 100, 2);
@@ -186,7 +187,7 @@ CASE(mr_bounds, regions_may_overlap) {
                   .rkey = all->rkey});
     succeeded(ends.send_cq);
     EXPECT(matches(memory.at(4090), 64, 4));
-    EXPECT_OK(half.destroy());  // the other one still holds
+    EXPECT_OK(half.destroy());  // the other region still has the memory
     post(ends.a, {.opcode = IBV_WR_RDMA_READ,
                   .sges = {ends.local.sge(1000, 64)},
                   .to = reinterpret_cast<uintptr_t>(memory.at(4090)),
@@ -202,7 +203,7 @@ CASE(mr_bounds, a_region_of_3_gib_is_whole) {
     EXPECT(ftruncate(file, kPiece) == 0);
     {
         Memory address_space(kBytes);
-        for (size_t at = 0; at < kBytes; at += kPiece)  // the same 64 MiB, 48 times
+        for (size_t at = 0; at < kBytes; at += kPiece)  // maps the same 64 MiB 48 times
             EXPECT(mmap(address_space.at(at), kPiece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) !=
                    MAP_FAILED);
         Owned<ibv_mr> mr = make_mr(ends.pd, address_space.at(), kBytes);

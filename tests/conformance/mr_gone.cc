@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registered memory that the program unmaps, protects or cuts off before it deregisters it.
+// Registered memory that the program unmaps, protects or truncates before it deregisters the region.
 //
-// A NIC has pinned the pages and goes on with them, so a request may succeed. A device that copies through the
-// program's own mapping cannot: IBTA then names a remote access error for the requester and a local protection error
-// for the memory's owner. Both are right here; that the owner dies, hangs, or loses other connections is not.
+// A NIC has pinned the pages and keeps using them, so a request may succeed. A device that copies through the program's
+// own mapping cannot do this. IBTA then specifies a remote access error for the requester, and a local protection error
+// for the owner of the memory. Both results are right here. The owner must not die, hang, or lose other connections.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 enum class How { kUnmapped, kProtected, kTruncated };
 
-// 16 KiB registered memory that can be taken away.
+// 16 KiB of registered memory that can be taken away.
 struct Vanishing {
     explicit Vanishing(ibv_pd* pd) {
         file = memfd_create("vanishing", 0);
@@ -53,7 +53,7 @@ void expect_either(ibv_wc_status got, ibv_wc_status error) {
            ibv_wc_status_str(error));
 }
 
-// After all that, another connection moves data.
+// Expects that another connection still moves data.
 void others_go_on(Ends& ends) {
     fill(ends.local.at(), 5000, 11);
     post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
@@ -76,7 +76,7 @@ void by_a_peer(Peer& peer, How how, ibv_wr_opcode opcode) {
         if (opcode == IBV_WR_SEND) post_recv(half.qp, {{memory.address(), Vanishing::kBytes, memory.mr->lkey}});
         memory.vanish(how);
         peer.exchange(Address{{}, 0, memory.mr->rkey, memory.address()});
-        peer.barrier();  // the request is done
+        peer.barrier();  // the request has completed
         if (opcode == IBV_WR_SEND) expect_either(next(half.recv_cq).status, IBV_WC_LOC_PROT_ERR);
         Ends ends;
         others_go_on(ends);
@@ -91,15 +91,14 @@ void by_a_peer(Peer& peer, How how, ibv_wr_opcode opcode) {
                    .to = target.address,
                    .rkey = target.rkey,
                    .compare_add = 1});
-    // A receive that cannot be written is the responder's own failure (IBTA 9.7.5.2.6), a key that is dead is an access
-    // error.
+    // A receive that cannot be written is the responder's own failure (IBTA 9.7.5.2.6). A dead key is an access error.
     expect_either(next(half.send_cq).status, send ? IBV_WC_REM_OP_ERR : IBV_WC_REM_ACCESS_ERR);
     peer.barrier();
     peer.barrier();
 }
 
-// The requester's own memory: what it sends, or where the data of a READ or an atomic goes. The peer is in another
-// process.
+// Tests the requester's own memory: the source of a request, or the target of a READ or an atomic. The peer is in
+// another process.
 void own_memory(Peer& peer, How how, ibv_wr_opcode opcode) {
     Half half(peer);
     if (!peer.first) {
@@ -198,7 +197,7 @@ PAIR(mr_gone, add_into_truncated_memory) {
     own_memory(peer, How::kTruncated, IBV_WR_ATOMIC_FETCH_AND_ADD);
 }
 
-// Only a part has gone: the rest of the region may live, but what is left of the request must not be invented.
+// Only a part is unmapped. The rest of the region may still work, but the missing data must not be invented.
 CASE(mr_gone, write_to_memory_that_has_gone_in_part) {
     Ends ends, others;
     Vanishing memory(ends.pd);
@@ -213,7 +212,8 @@ CASE(mr_gone, write_to_memory_that_has_gone_in_part) {
     EXPECT_OK(memory.mr.destroy());
 }
 
-// An inline request copies at posting: the program's own fault, if any, not the device's. The source may go at once.
+// An inline request is copied at posting, so a fault would be the program's own. The source may be unmapped immediately
+// afterwards.
 CASE(mr_gone, inline_source_may_go_after_posting) {
     Ends ends;
     {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_rereg_mr: `man ibv_rereg_mr`. 0, or an enum ibv_rereg_mr_err_code; IBV_REREG_MR_ERR_INPUT leaves the old region
-// valid. Not every device has the call; it then fails as a command that is not known does.
+// ibv_rereg_mr: `man ibv_rereg_mr`. Returns 0 or an enum ibv_rereg_mr_err_code. After IBV_REREG_MR_ERR_INPUT, the old
+// region is still valid. On a device without the call, it fails like an unknown command.
 #include "verbs.h"
 
 using namespace conformance;
 
 namespace {
 
-// Whether a WRITE of 8 bytes to `to` succeeds; over QPs of its own, which an error costs.
+// Returns true if a WRITE of 8 bytes to `to` succeeds. Uses its own QPs, because an error disables them.
 bool writable(ibv_pd* pd, const void* to, uint32_t rkey) {
     Owned<ibv_cq> cq = make_cq(), other_cq = make_cq();
     Owned<ibv_qp> a = make_qp(pd, cq, cq), b = make_qp(pd, other_cq, other_cq);
@@ -25,7 +25,7 @@ bool writable(ibv_pd* pd, const void* to, uint32_t rkey) {
     return status == IBV_WC_SUCCESS;
 }
 
-// The result of ibv_rereg_mr; a device without it ends the case.
+// Returns the result of ibv_rereg_mr, and skips the case on a device without the call.
 int rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t bytes, int access) {
     errno = 0;
     const int result = ibv_rereg_mr(mr, flags, pd, address, bytes, access);
@@ -53,7 +53,7 @@ CASE(mr_rereg, pd_moves_the_region) {
     EXPECT(mr->pd == other);
     EXPECT(!writable(pd, memory.at(), mr->rkey));
     EXPECT(writable(other, memory.at(), mr->rkey));
-    EXPECT_OK(pd.destroy());  // nothing is left in it
+    EXPECT_OK(pd.destroy());  // the old PD has no object left
 }
 
 CASE(mr_rereg, access_changes_what_is_allowed) {
@@ -70,7 +70,7 @@ CASE(mr_rereg, no_change_is_an_input_error) {
     Memory memory(4096);
     Owned<ibv_mr> mr = make_mr(pd, memory.at(), 4096);
     const int result = rereg(mr, 0, nullptr, nullptr, 0, 0);
-    // libibverbs looks only for unknown flags; the kernel takes no flag at all for a command that does nothing.
+    // libibverbs only checks for unknown flags. The kernel refuses a command without any flag.
     EXPECT(result == 0 || result == IBV_REREG_MR_ERR_INPUT || result == IBV_REREG_MR_ERR_CMD, "%d", result);
     if (result != IBV_REREG_MR_ERR_CMD) EXPECT(writable(pd, memory.at(), mr->rkey));
 }
@@ -94,8 +94,8 @@ CASE(mr_rereg, no_address_is_an_input_error) {
     EXPECT(writable(pd, memory.at(), mr->rkey));
 }
 
-// The rules are those of a new region. `man ibv_rereg_mr`: the region may be lost (IBV_REREG_MR_ERR_CMD), but can be
-// deregistered; after IBV_REREG_MR_ERR_INPUT it is what it was.
+// The rules for a new region apply. `man ibv_rereg_mr`: the region may be lost (IBV_REREG_MR_ERR_CMD), but can be
+// deregistered. After IBV_REREG_MR_ERR_INPUT it is unchanged.
 CASE(mr_rereg, remote_write_without_local_write_is_refused) {
     Owned<ibv_pd> pd = make_pd();
     Memory memory(4096);

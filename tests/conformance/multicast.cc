@@ -9,7 +9,7 @@ namespace {
 constexpr uint32_t kEverybody = 0xffffff;
 constexpr QpOptions kUd{.type = IBV_QPT_UD};
 
-// The IPv4 group 239.1.2.`last`, as a GID (RoCE v2).
+// Returns the IPv4 group 239.1.2.`last` as a GID (RoCE v2).
 ibv_gid group(uint8_t last) {
     ibv_gid gid{};
     gid.raw[10] = gid.raw[11] = 0xff;
@@ -45,7 +45,7 @@ struct Group {
 
 }  // namespace
 
-// IBTA 10.5.2.1: a QP of the sending port is a member as well as any other.
+// IBTA 10.5.2.1: a QP of the sending port is a member like any other.
 CASE(multicast, members_of_the_own_device_receive) {
     Group t(10);
     post_recv(t.ends.b, {t.ends.remote.sge(0, 1000)});
@@ -133,7 +133,7 @@ PAIR(multicast, members_of_another_process_receive) {
     peer.barrier();
     if (peer.first) {
         fill(t.ends.local.at(), 500, 3);
-        // A network may take its time to learn of a member.
+        // A network may need some time to learn about a member.
         for (int i = 0; i < 20 && !peer.has_input(); ++i) {
             post(t.ends.a, t.to_all(500));
             succeeded(t.ends.send_cq);

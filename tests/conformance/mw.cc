@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory windows: `man ibv_alloc_mw`, ibv_bind_mw, IBTA 10.6.7. Type 2 windows are bound by a request of the QP that
-// they then belong to.
+// Memory windows: `man ibv_alloc_mw`, ibv_bind_mw, IBTA 10.6.7. A type 2 window is bound by a request, and then belongs
+// to the QP of that request.
 #include "verbs.h"
 
 using namespace conformance;
@@ -17,7 +17,7 @@ struct Windowed {
         if (made == nullptr) skip("no windows of type 2: %s", strerror(errno));
         mw = Owned<ibv_mw>(made);
     }
-    // Binds the window to `length` bytes at `offset`, by b, whose memory it is; returns the status. `key`:
+    // Binds the window to `length` bytes at `offset` through b, which owns the memory, and returns the status. `key` is
     // bind_mw.rkey.
     ibv_wc_status bind(uint32_t key, size_t offset, uint64_t length, unsigned access) {
         ibv_send_wr wr{}, *bad;
@@ -30,7 +30,7 @@ struct Windowed {
         EXPECT_OK(ibv_post_send(ends.b, &wr, &bad));
         return next(ends.peer_send_cq).status;
     }
-    // Binds; the case fails if that does. Returns the key.
+    // Binds the window and returns its key. The case fails if the bind fails.
     uint32_t bound(size_t offset, uint64_t length, unsigned access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ) {
         const uint32_t key = ibv_inc_rkey(mw->rkey);
         const ibv_wc_status status = bind(key, offset, length, access);
@@ -78,13 +78,13 @@ CASE(mw, a_window_before_its_bind_is_dead) {
     EXPECT(all_bytes(w.target.at(), 8, 0));
 }
 
-// IBTA C10-75: a region must allow it.
+// IBTA C10-75: the region must allow windows.
 CASE(mw, bind_needs_the_flag_of_the_region) {
     Windowed w(kAllAccess);
     EXPECT(w.bind(ibv_inc_rkey(w.mw->rkey), 0, 4096, IBV_ACCESS_REMOTE_READ) == IBV_WC_MW_BIND_ERR);
 }
 
-// IBTA C10-76, C10-77: no more than the region allows.
+// IBTA C10-76, C10-77: a window cannot exceed the region or its rights.
 CASE(mw, bind_beyond_the_region_is_refused) {
     Windowed w;
     EXPECT(w.bind(ibv_inc_rkey(w.mw->rkey), 8192, 8193, IBV_ACCESS_REMOTE_READ) == IBV_WC_MW_BIND_ERR);
@@ -108,8 +108,8 @@ CASE(mw, after_a_bind_error_other_qps_go_on) {
     EXPECT(matches(others.remote.at(), 100, 2));
 }
 
-// `man ibv_bind_mw`, IBTA 10.6.7.2.2: of the key only the lowest 8 bits are the consumer's; the index is the window's
-// own.
+// `man ibv_bind_mw`, IBTA 10.6.7.2.2: the consumer chooses only the lowest 8 bits of the key. The index belongs to the
+// window.
 CASE(mw, of_the_key_only_the_consumers_8_bits_count) {
     Windowed w;
     const uint32_t index = w.mw->rkey & ~0xffu;
@@ -162,8 +162,8 @@ CASE(mw, send_with_invalidate_ends_a_window) {
     EXPECT(w.write(key, 0, 8) == IBV_WC_REM_ACCESS_ERR);
 }
 
-// IBTA 9.9.6.3, 10.6.7: the responder NAKs a remote access error and its receive fails. Soft-RoCE has acknowledged the
-// SEND by then, and reports it at the responder alone.
+// IBTA 9.9.6.3, 10.6.7: the responder sends a NAK for a remote access error, and its receive fails. Soft-RoCE has
+// already acknowledged the SEND, and reports the error only at the responder.
 CASE(mw, send_with_invalidate_of_a_bad_key_fails_the_receive) {
     Windowed w;
     post_recv(w.ends.b, {w.ends.remote.sge(0, 100)});
@@ -197,7 +197,7 @@ CASE(mw, unknown_type_is_refused) {
     EXPECT_REFUSED(ibv_alloc_mw(pd, static_cast<ibv_mw_type>(3)), EINVAL, EOPNOTSUPP);
 }
 
-// IBTA 11.2.1.2: the device says which types it has, and programs look there before they allocate one.
+// IBTA 11.2.1.2: the device reports its window types, and programs check this before they allocate a window.
 CASE(mw, the_types_that_are_offered_are_told) {
     Owned<ibv_pd> pd = make_pd();
     const unsigned told = device().attr.device_cap_flags;
@@ -209,7 +209,7 @@ CASE(mw, the_types_that_are_offered_are_told) {
     }
 }
 
-// IBTA 10.6.7.2.1: any QP of the PD may use a window of type 1; a bind of length 0 ends it.
+// IBTA 10.6.7.2.1: any QP of the PD may use a window of type 1. A bind of length 0 invalidates it.
 CASE(mw, window_of_type_1_is_bound_by_ibv_bind_mw) {
     Ends ends;
     ibv_mw* made = ibv_alloc_mw(ends.pd, IBV_MW_TYPE_1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device need not offer. It works as its manual page says, or is refused with an errno that says so; it never
+// Optional features of a device. Each works as its manual page says, or is refused with the right errno. It never
 // crashes.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@ using namespace conformance;
 
 namespace {
 
-// A call that returned NULL: skips if the errno says that the device does not have it, else fails.
+// Handles a call that returned NULL: skips the case if errno says that the device lacks the feature, otherwise fails.
 [[noreturn]] void not_offered(const char* what) {
     const int reason = errno;
     if (reason == EOPNOTSUPP || reason == ENOSYS || reason == ENOTTY) skip("not offered: %s", strerror(reason));
@@ -20,7 +20,7 @@ namespace {
 
 }  // namespace
 
-// `man ibv_query_ece`: before RTR; 0, or EOPNOTSUPP.
+// `man ibv_query_ece`: valid before RTR; returns 0 or EOPNOTSUPP.
 CASE(optional, ece_is_queried_and_set) {
     Owned<ibv_pd> pd = make_pd();
     Owned<ibv_cq> cq = make_cq();
@@ -35,7 +35,7 @@ CASE(optional, ece_is_queried_and_set) {
     EXPECT(ibv_set_ece(qp, &unknown) != 0, "an unknown comp_mask");
 }
 
-// `man ibv_import_device`: NULL and errno for what cannot be imported.
+// `man ibv_import_device`: NULL and errno for a file that cannot be imported.
 CASE(optional, importing_nonsense_is_refused) {
     EXPECT(ibv_import_device(-1) == nullptr);
     errno = 0;
@@ -68,7 +68,7 @@ CASE(optional, the_own_device_is_imported_or_refused) {
     EXPECT_OK(ibv_close_device(imported));
 }
 
-// `man ibv_alloc_null_mr`: READs into it vanish, WRITEs from it are zeros.
+// `man ibv_alloc_null_mr`: READs into it are discarded, and WRITEs from it are zeros.
 CASE(optional, null_mr_reads_zeros_and_drops_writes) {
     Ends ends;
     ibv_mr* made = ibv_alloc_null_mr(ends.pd);
@@ -93,7 +93,7 @@ CASE(optional, advise_mr_is_taken_or_refused) {
     ibv_sge sge = ends.local.sge(0, 4096);
     const int error = ibv_advise_mr(ends.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1);
     if (error == EOPNOTSUPP) skip("the driver takes no advice");
-    EXPECT(error == 0 || error == EINVAL, "%s", strerror(error));  // EINVAL: of regions without on-demand paging
+    EXPECT(error == 0 || error == EINVAL, "%s", strerror(error));  // EINVAL for regions without on-demand paging
 }
 
 // `man ibv_reg_dmabuf_mr`: a file that is no dma-buf.
@@ -109,7 +109,7 @@ CASE(optional, a_file_that_is_no_dmabuf_is_refused) {
     EXPECT_REFUSED(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, kAllAccess), EBADF, EINVAL, EOPNOTSUPP);
 }
 
-// IBV_ACCESS_ON_DEMAND: memory that is faulted in when it is used.
+// IBV_ACCESS_ON_DEMAND: pages are faulted in when they are used.
 CASE(optional, on_demand_memory_is_reached) {
     Ends ends;
     Memory memory(1 << 20);
@@ -205,7 +205,7 @@ CASE(optional, counters_are_offered_or_refused) {
         EXPECT_OK(ibv_destroy_counters(counters));
 }
 
-// What newer releases of libibverbs look for behind a context must be there (verbs_context::priv).
+// Newer releases of libibverbs read this pointer behind a context (verbs_context::priv).
 CASE(optional, the_context_has_its_private_part) {
     verbs_context* extended = verbs_get_ctx(device().context);
     if (extended == nullptr) skip("an old provider");

@@ -20,7 +20,7 @@ CASE(order, completions_of_different_opcodes_keep_it) {
     for (uint64_t i = 0; i < 60; ++i) EXPECT(succeeded(ends.send_cq).wr_id == i);
 }
 
-// A request with IBV_SEND_FENCE waits for the READs before it: it may send what they fetched.
+// A request with IBV_SEND_FENCE waits for the READs before it, so it may send the data that they fetched.
 CASE(order, a_fenced_request_sees_what_was_read) {
     Ends ends;
     for (uint32_t i = 0; i < 100; ++i) {
@@ -61,7 +61,7 @@ CASE(order, a_fenced_request_sees_an_atomics_result) {
     }
 }
 
-// IBTA 9.5, C9-..: a receive completion says that the WRITEs before the SEND are in memory.
+// IBTA 9.5, C9-..: a receive completion means that the WRITEs before the SEND are in memory.
 CASE(order, a_receive_shows_the_writes_before_it) {
     Ends ends;
     for (uint32_t i = 0; i < 200; ++i) {
@@ -144,14 +144,14 @@ PAIR(order, a_receive_shows_the_writes_of_another_process) {
     peer.barrier();
 }
 
-// Low service levels are acknowledged beside a port that higher ones keep full.
+// Low service levels are acknowledged although higher ones keep the port full.
 PAIR(order, high_service_levels_do_not_starve_low_ones) {
     Half low(peer, {.mtu = IBV_MTU_4096, .timeout = 13, .retry = 7, .sl = 0});
     std::vector<std::unique_ptr<Half>> high;
     for (int i = 0; i < 4; ++i)
         high.push_back(std::make_unique<Half>(peer, QpOptions{.mtu = IBV_MTU_4096, .timeout = 16, .sl = 7}));
     if (peer.first) {
-        // The other one floods us with nothing of its own: it answers our LOW WRITEs between its HIGH ones.
+        // The other process answers our LOW WRITEs between its own HIGH WRITEs, which keep its port full.
         int done = 0;
         for (const double end = now() + 1.5; now() < end; ++done) {
             fill(low.memory.at(), 64, static_cast<uint32_t>(done));

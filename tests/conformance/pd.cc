@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Protection domains: `man ibv_dealloc_pd`: fails while any other resource is still associated with it.
+// Protection domains: `man ibv_dealloc_pd`: fails while any other resource is still associated with the PD.
 #include "verbs.h"
 
 using namespace conformance;
@@ -39,8 +39,7 @@ CASE(pd, busy_with_a_window) {
     EXPECT_ERROR(ibv_dealloc_pd(pd), EBUSY);
 }
 
-// A QP of another PD cannot be addressed by an AH: IBTA 10.2.2.2. Posting refuses it, or the request completes in
-// error.
+// IBTA 10.2.2.2: an AH of another PD cannot be used. Posting refuses it, or the request completes in error.
 CASE(pd, address_handle_of_another_pd_is_refused) {
     Ends ends({.type = IBV_QPT_UD});
     Owned<ibv_pd> other = make_pd();
@@ -56,7 +55,7 @@ CASE(pd, address_handle_of_another_pd_is_refused) {
     stays_empty(ends.peer_recv_cq);
 }
 
-// Thread domains and parent domains (`man ibv_alloc_parent_domain`): what is made in a parent domain belongs to its PD.
+// Thread domains and parent domains (`man ibv_alloc_parent_domain`): an object of a parent domain belongs to its PD.
 CASE(pd, parent_domain_stands_for_its_pd) {
     Owned<ibv_pd> pd = make_pd();
     ibv_parent_domain_init_attr attr{};

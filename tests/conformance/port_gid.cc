@@ -16,7 +16,7 @@ CASE(port_gid, port_is_active) {
     EXPECT(port.active_width != 0 && port.active_speed != 0);
 }
 
-// A RoCE port says so: programs then use a GRH.
+// A RoCE port reports Ethernet as its link layer, so that programs use a GRH.
 CASE(port_gid, link_layer_is_named) {
     const uint8_t layer = device().port_attr.link_layer;
     EXPECT(layer == IBV_LINK_LAYER_ETHERNET || layer == IBV_LINK_LAYER_INFINIBAND, "%d", layer);
@@ -43,7 +43,7 @@ CASE(port_gid, gid_ex_agrees_with_gid) {
         ibv_gid gid;
         ibv_gid_entry entry;
         const int error = ibv_query_gid_ex(device().context, device().port, static_cast<uint32_t>(i), &entry, 0);
-        if (error == ENODATA) continue;  // an empty place
+        if (error == ENODATA) continue;  // an empty entry
         EXPECT(error == 0, "%s", strerror(error));
         EXPECT(ibv_query_gid(device().context, device().port, i, &gid) == 0);
         EXPECT(std::memcmp(&gid, &entry.gid, sizeof(gid)) == 0);

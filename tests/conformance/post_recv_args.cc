@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ibv_post_recv refuses: its manual page.
+// Receives that ibv_post_recv refuses: its manual page.
 #include "verbs.h"
 
 using namespace conformance;
@@ -25,7 +25,7 @@ CASE(post_recv_args, a_full_queue_is_ENOMEM) {
         ++posted;
     EXPECT(posted >= init.cap.max_recv_wr);
     EXPECT(error == ENOMEM, "%s", strerror(error));
-    // They are used in their order, and their places are free again.
+    // They are consumed in order, and their entries are free again.
     for (uint32_t i = 0; i < posted; ++i) {
         post(ends.a, {.sges = {ends.local.sge(0, 8)}});
         EXPECT(succeeded(ends.peer_recv_cq).wr_id == i);
@@ -55,7 +55,7 @@ CASE(post_recv_args, a_qp_with_an_srq_takes_none) {
     EXPECT(try_post_recv(qp, {ends.local.sge(0, 8)}) != 0);
 }
 
-// A bad key is found when the receive is used, or at once; never is memory touched.
+// A bad key is detected at posting, or when the receive is used. No memory is ever written.
 CASE(post_recv_args, a_bad_lkey_fails_the_receive) {
     Ends ends;
     const int error = try_post_recv(ends.b, {{ends.remote.address(), 100, ends.remote.lkey() ^ 0x5a5a5a}});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ibv_post_send refuses: its manual page. On an error the first request that was not posted is *bad_wr; those
-// before it are posted.
+// Requests that ibv_post_send refuses: its manual page. On an error, *bad_wr is the first request that was not posted.
+// The requests before it are posted.
 #include "verbs.h"
 
 using namespace conformance;
@@ -30,7 +30,7 @@ CASE(post_send_args, too_many_sges_are_refused) {
     succeeded(ends.send_cq);
 }
 
-// IBTA 11.4.1.1 table: opcodes that a QP's type does not have are refused at once.
+// IBTA 11.4.1.1 table: posting refuses opcodes that the QP type does not have.
 CASE(post_send_args, opcodes_of_other_types_are_refused) {
     Ends uc({.type = IBV_QPT_UC}), ud({.type = IBV_QPT_UD});
     for (ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
@@ -58,7 +58,7 @@ CASE(post_send_args, unknown_opcode_is_refused) {
     EXPECT_ERROR(try_post(ends.a, work), EINVAL);
 }
 
-// `man ibv_post_send`: ENOMEM when the queue is full. The responder has no receive, so nothing completes.
+// `man ibv_post_send`: ENOMEM when the queue is full. The responder has no receive, so no request completes.
 CASE(post_send_args, a_full_queue_is_ENOMEM) {
     Ends ends({.send_wr = 8});
     ibv_qp_attr attr;
@@ -67,7 +67,7 @@ CASE(post_send_args, a_full_queue_is_ENOMEM) {
     const Work send{.sges = {ends.local.sge(0, 8)}};
     uint32_t posted = 0;
     int error = 0;
-    // A device may round up beyond what it says.
+    // A device may accept more than it reports.
     while (posted < 4 * init.cap.max_send_wr && (error = try_post(ends.a, send)) == 0) ++posted;
     EXPECT(posted >= init.cap.max_send_wr, "%u of %u", posted, init.cap.max_send_wr);
     EXPECT(error == ENOMEM, "%s", strerror(error));
@@ -111,7 +111,7 @@ CASE(post_send_args, a_list_is_posted_in_order) {
     for (uint64_t i = 0; i < 20; ++i) EXPECT(succeeded(ends.send_cq).wr_id == i);
 }
 
-// The port's max_msg_sz (IBTA 9.7.4.. 2^31 at most). The memory is there: only the length is wrong.
+// The port's max_msg_sz (IBTA 9.7.4.. 2^31 at most). The memory exists, so only the length is wrong.
 CASE(post_send_args, more_than_max_msg_sz_is_refused) {
     Ends ends;
     const uint64_t limit = device().port_attr.max_msg_sz;
@@ -130,7 +130,7 @@ CASE(post_send_args, more_than_max_msg_sz_is_refused) {
     EXPECT(all_bytes(ends.remote.at(), 65536, 0));
 }
 
-// Lengths whose 32-bit sum is small.
+// Lengths whose 32-bit sum wraps to a small number.
 CASE(post_send_args, lengths_whose_sum_wraps_are_refused) {
     Ends ends;
     Work work = write_of(ends);
@@ -141,7 +141,7 @@ CASE(post_send_args, lengths_whose_sum_wraps_are_refused) {
     EXPECT(all_bytes(ends.remote.at(), 65536, 0));
 }
 
-// IBTA 9.4.5: 8 bytes. A NIC may take a longer element and use 8 of it, or complete in error.
+// IBTA 9.4.5: 8 bytes. A NIC may accept a longer element and use 8 bytes of it, or complete in error.
 CASE(post_send_args, an_atomic_is_of_8_bytes) {
     Ends ends;
     std::memset(ends.local.at(), 0x5c, 64);

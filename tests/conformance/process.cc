@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs as they live and end: exit() beside threads, privileges that are dropped, servers whose clients come and go.
+// The life cycle of programs: exit() with running threads, dropped privileges, and servers whose clients come and go.
 #include <grp.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ ALONE(process, exit_while_threads_post_and_poll) {
     }
 }
 
-// Whoever has opened the device may go on as somebody else (daemons).
+// A process that has opened the device may continue as another user (daemons).
 ALONE(process, privileges_may_be_dropped_after_opening) {
     if (geteuid() != 0) skip("not root");
     device();
@@ -57,7 +57,7 @@ ALONE(process, privileges_may_be_dropped_after_opening) {
     EXPECT(matches(ends.remote.at(), 5000, 1));
 }
 
-// A server lives on; its clients are new processes, of which every second one is killed.
+// A server keeps running. Its clients are new processes, and every second one is killed.
 DOOMED(process, a_server_serves_clients_that_come_and_go) {
     constexpr int kClients = 4;
     if (!peer.first) {
@@ -96,13 +96,13 @@ DOOMED(process, a_server_serves_clients_that_come_and_go) {
     }
 }
 
-// Objects that a program does not destroy are no obstacle to its end.
+// A program may end without destroying its objects.
 ALONE(process, an_end_without_cleaning_up) {
     const pid_t child = fork();
     if (child == 0) {
         alarm(10);
         Ends& ends = *new Ends;
-        post(ends.a, {.sges = {ends.local.sge(0, 100)}});  // waits for a receive for ever
+        post(ends.a, {.sges = {ends.local.sge(0, 100)}});  // waits for a receive forever
         std::exit(7);
     }
     int status;

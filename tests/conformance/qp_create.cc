@@ -21,7 +21,7 @@ struct Parts {
 
 }  // namespace
 
-// `man ibv_create_qp`: the actual values are written back; they are not less than those asked for.
+// `man ibv_create_qp`: the actual capacities are written back, and are not less than the requested ones.
 CASE(qp_create, capacities_are_at_least_those_asked_for) {
     Parts parts;
     for (ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
@@ -39,7 +39,7 @@ CASE(qp_create, max_qp_wr_is_kept) {
     Parts parts;
     ibv_qp_init_attr attr = parts.attr();
     attr.cap.max_send_wr = attr.cap.max_recv_wr = static_cast<uint32_t>(device().attr.max_qp_wr);
-    // A device may have room for so many only without anything else in a request (`man ibv_query_device`: "maximum").
+    // A device may reach this maximum only for requests without other features (`man ibv_query_device`: "maximum").
     ibv_qp* made = ibv_create_qp(parts.pd, &attr);
     if (made != nullptr)
         EXPECT_OK(ibv_destroy_qp(made));
@@ -104,7 +104,7 @@ CASE(qp_create, unknown_type_is_refused) {
     EXPECT_REFUSED(ibv_create_qp(parts.pd, &attr), EINVAL, EOPNOTSUPP, ENOSYS);
 }
 
-// A device without raw packets says so; one with them needs a privilege.
+// A device without raw packets refuses them with the right errno. A device with them requires a privilege.
 CASE(qp_create, raw_packet_is_offered_or_refused_plainly) {
     Parts parts;
     ibv_qp_init_attr attr = parts.attr(IBV_QPT_RAW_PACKET);
@@ -165,7 +165,7 @@ CASE(qp_create, destroy_is_busy_with_a_multicast_group) {
     EXPECT_OK(ibv_detach_mcast(qp, &group, 0));
 }
 
-// Requests that a QP holds when it is destroyed vanish with it, and the memory may go.
+// Requests of a destroyed QP disappear with it, and their memory may be freed.
 CASE(qp_create, destroy_with_requests_under_way) {
     Ends ends;
     for (int i = 0; i < 8; ++i) {

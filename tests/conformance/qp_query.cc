@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `man ibv_query_qp`: the attributes are those that were set.
+// `man ibv_query_qp`: returns the attributes that were set.
 #include "verbs.h"
 
 using namespace conformance;
@@ -58,7 +58,7 @@ CASE(qp_query, datagram_qp_has_its_qkey) {
     EXPECT(attr.qkey == kQkey && attr.qp_state == IBV_QPS_RTS);
 }
 
-// A failed request moves the QP to the error state, and the program can see that.
+// A failed request moves the QP to the error state, and the program can query it.
 CASE(qp_query, an_error_shows) {
     Ends ends;
     post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
@@ -69,8 +69,8 @@ CASE(qp_query, an_error_shows) {
     EXPECT(state_of(ends.a) == IBV_QPS_ERR && state_of(ends.b) == IBV_QPS_ERR);
 }
 
-// `man ibv_query_qp`: attr_mask says what is asked for. The member `state` of struct ibv_qp is what the program set
-// last or asked for, so a QP that failed meanwhile shows it only when its state is asked for.
+// `man ibv_query_qp`: attr_mask selects the attributes. The member `state` of struct ibv_qp is the state that the
+// program last set or queried, so a QP that has failed in the meantime shows this only when its state is queried.
 CASE(qp_query, the_state_in_the_handle_changes_when_it_is_asked_for) {
     Ends ends;
     post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
@@ -87,7 +87,7 @@ CASE(qp_query, the_state_in_the_handle_changes_when_it_is_asked_for) {
     EXPECT(ends.a->state == IBV_QPS_ERR, "%d", ends.a->state);
 }
 
-// `man ibv_query_qp_data_in_order`: 0 or 1, whatever the device promises; a QP of no such opcode has no order.
+// `man ibv_query_qp_data_in_order`: 0 or 1, depending on the device. A QP type without the opcode has no order.
 CASE(qp_query, data_in_order_is_answered) {
     Ends ends;
     const int answer = ibv_query_qp_data_in_order(ends.a, IBV_WR_RDMA_WRITE, 0);

@@ -13,7 +13,7 @@ struct One {
     Owned<ibv_qp> qp;
 
     explicit One(ibv_qp_type type = IBV_QPT_RC) : options{.type = type}, qp(make_qp(pd, cq, cq, options)) {}
-    // On its way up to `state`; connected with itself.
+    // Brings the QP up to `state`, connected to itself.
     void up_to(ibv_qp_state state) {
         to_init(qp, options);
         if (state == IBV_QPS_INIT) return;
@@ -43,7 +43,7 @@ struct One {
     }
 };
 
-// Without any one of the attributes in `mask`, the transition is refused and the QP stays as it was.
+// Checks that the transition is refused without any one of the attributes in `mask`, and that the QP is then unchanged.
 void every_attribute_is_needed(One& t, ibv_qp_attr attr, int mask) {
     const ibv_qp_state before = state_of(t.qp);
     for (int bit = 0; bit < 25; ++bit) {
@@ -99,7 +99,7 @@ CASE(qp_transitions, no_way_back_but_by_reset) {
     EXPECT(state_of(t.qp) == IBV_QPS_RTS);
 }
 
-// IBTA table of 11.2.5.2 has no such transition, nor has the kernel's.
+// Neither the table of IBTA 11.2.5.2 nor the kernel's has such a transition.
 CASE(qp_transitions, reset_to_error_is_refused) {
     One t;
     EXPECT_ERROR(t.to(IBV_QPS_ERR), EINVAL);
@@ -137,7 +137,7 @@ CASE(qp_transitions, rts_needs_its_attributes) {
     every_attribute_is_needed(t, rts_attr(t.options), rts_mask(IBV_QPT_RC));
 }
 
-// What is neither required nor optional of a transition is refused, not ignored.
+// An attribute that is neither required nor optional for a transition is refused, not ignored.
 CASE(qp_transitions, attributes_of_other_transitions_are_refused) {
     One t;
     EXPECT_ERROR(modify(t.qp, init_attr(t.options), init_mask(IBV_QPT_RC) | IBV_QP_SQ_PSN), EINVAL);
@@ -159,7 +159,7 @@ CASE(qp_transitions, init_refuses_a_bad_port_or_pkey) {
     EXPECT(state_of(t.qp) == IBV_QPS_RESET);
 }
 
-// Programs give a QP the flags that they give their regions: those that concern only memory are no business of the QP.
+// Programs give a QP the access flags of their regions. A QP accepts and ignores the flags that only concern memory.
 CASE(qp_transitions, init_takes_flags_that_are_of_regions) {
     for (unsigned flag : {unsigned{IBV_ACCESS_RELAXED_ORDERING}, 1u << 21, unsigned{IBV_ACCESS_ZERO_BASED},
                           unsigned{IBV_ACCESS_HUGETLB}, unsigned{IBV_ACCESS_MW_BIND}}) {
@@ -229,7 +229,8 @@ CASE(qp_transitions, rd_atomic_limits_are_kept) {
     EXPECT_OK(t.rts([](ibv_qp_attr&) {}));
 }
 
-// 5-bit and 3-bit codes (IBTA 9.7.6, 9.7.5.2.8). The kernel's check is the driver's: some take the low bits alone.
+// 5-bit and 3-bit codes (IBTA 9.7.6, 9.7.5.2.8). The kernel leaves the check to drivers, and some use only the low
+// bits.
 CASE(qp_transitions, codes_out_of_range_are_refused) {
     if (std::strncmp(ibv_get_device_name(device().context->device), "rove", 4) != 0) skip("drivers differ");
     One t;
@@ -242,7 +243,7 @@ CASE(qp_transitions, codes_out_of_range_are_refused) {
     EXPECT_OK(t.rts([](ibv_qp_attr&) {}));
 }
 
-// IBV_QP_CUR_STATE: the program's idea of the state must be right.
+// IBV_QP_CUR_STATE: the state that the program assumes must be right.
 CASE(qp_transitions, a_wrong_current_state_is_refused) {
     One t;
     t.up_to(IBV_QPS_RTR);
@@ -276,7 +277,7 @@ CASE(qp_transitions, rights_can_be_changed_in_rts) {
     EXPECT(status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR, "%s", ibv_wc_status_str(status));
 }
 
-// A QP that begins again has forgotten everything, and takes part in a new connection.
+// A QP after RESET has no old state, and can take part in a new connection.
 CASE(qp_transitions, a_qp_that_failed_works_again_after_reset) {
     Ends ends;
     post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
@@ -295,7 +296,7 @@ CASE(qp_transitions, a_qp_that_failed_works_again_after_reset) {
     EXPECT(matches(ends.remote.at(), 9000, 5));
 }
 
-// IBTA 10.3.1: RESET drops what was posted, without completions.
+// IBTA 10.3.1: RESET drops posted requests without completions.
 CASE(qp_transitions, reset_drops_what_was_posted) {
     Ends ends;
     for (int i = 0; i < 10; ++i) post_recv(ends.b, {ends.remote.sge(0, 100)});
@@ -303,7 +304,7 @@ CASE(qp_transitions, reset_drops_what_was_posted) {
     stays_empty(ends.peer_recv_cq);
 }
 
-// IBTA 10.3.1.6: everything posted completes, flushed, in order.
+// IBTA 10.3.1.6: all posted requests complete in order, with a flush error.
 CASE(qp_transitions, error_flushes_what_was_posted) {
     Ends ends;
     for (uint64_t i = 0; i < 10; ++i) post_recv(ends.b, {ends.remote.sge(0, 100)}, i);
@@ -321,7 +322,7 @@ CASE(qp_transitions, in_error_what_is_posted_is_flushed) {
     EXPECT(next_is(ends.recv_cq, IBV_WC_WR_FLUSH_ERR).wr_id == 6);
 }
 
-// IBTA 10.3.1.2: receives may be posted from INIT on; requests only from RTS on.
+// IBTA 10.3.1.2: receives may be posted from INIT on, requests only from RTS on.
 CASE(qp_transitions, receives_can_be_posted_in_init) {
     One t;
     Buffer memory(t.pd, 4096);
@@ -337,7 +338,7 @@ CASE(qp_transitions, receives_can_be_posted_in_init) {
     succeeded(t.cq);
 }
 
-// A QP is its own peer: IBTA 9.6.1 knows no exception.
+// A QP may be its own peer: IBTA 9.6.1 has no exception.
 CASE(qp_transitions, a_qp_may_be_connected_to_itself) {
     One t;
     Buffer memory(t.pd, 65536);
@@ -351,7 +352,7 @@ CASE(qp_transitions, a_qp_may_be_connected_to_itself) {
     EXPECT(matches(memory.at(32768), 10000, 1));
 }
 
-// int-returning calls give the errno value and are not to change errno where the library does not.
+// Calls that return int return the errno value, and need not change errno where the library does not.
 CASE(qp_transitions, errors_are_returned) {
     One t;
     errno = 0;

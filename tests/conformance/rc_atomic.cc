@@ -60,7 +60,7 @@ CASE(rc_atomic, compare_and_swap_leaves_another_value) {
     EXPECT(t.before == 78 && t.value == 78);
 }
 
-// IBTA 9.4.5, C9-..: the address must be a multiple of 8: invalid request.
+// IBTA 9.4.5, C9-..: the address must be a multiple of 8. Otherwise the request is invalid.
 CASE(rc_atomic, a_misaligned_address_is_an_invalid_request) {
     Counter t;
     t.value = 5;

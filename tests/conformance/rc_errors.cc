@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of an RC connection when its peer is not there, or refuses: IBTA 9.7.6, 9.9, 10.3.1.6.
+// RC connections whose peer is absent or refuses requests: IBTA 9.7.6, 9.9, 10.3.1.6.
 #include <unistd.h>
 
 #include <csignal>
@@ -10,7 +10,7 @@ using namespace conformance;
 
 namespace {
 
-// A short patience: 2 x (4.096 us x 2^12 = 17 ms), as far as the device can keep it.
+// A short timeout: 2 x (4.096 us x 2^12 = 17 ms), if the device can keep it.
 constexpr QpOptions kImpatient{.timeout = 12, .retry = 1};
 
 Work write_of(Ends& ends, uint64_t id = 1, unsigned flags = IBV_SEND_SIGNALED) {
@@ -34,8 +34,9 @@ CASE(rc_errors, a_peer_that_is_gone_is_noticed) {
     EXPECT(state_of(ends.a) == IBV_QPS_ERR);
 }
 
-// IBTA 9.7.6.1.3 (C9-141): a timeout is between Tr and 4 Tr, here 67.1 ms, and six of them end the request (9.9.2.1).
-// However seldom the program polls: 1.61 s, and a second for a machine that has much to do.
+// IBTA 9.7.6.1.3 (C9-141): a timeout takes between Tr and 4 Tr, here Tr = 67.1 ms, and six timeouts end the request
+// (9.9.2.1). This also holds for a program that polls rarely. The limit is 1.61 s, and one second more for a busy
+// machine.
 CASE(rc_errors, a_silent_peer_is_noticed_in_time_by_who_seldom_polls) {
     Ends ends({.timeout = 14, .retry = 5});
     to_state(ends.b, IBV_QPS_ERR);
@@ -57,7 +58,7 @@ CASE(rc_errors, requests_behind_a_failure_are_flushed) {
     EXPECT(next_is(ends.recv_cq, IBV_WC_WR_FLUSH_ERR).wr_id == 50);
 }
 
-// IBTA 9.7.6.1.3: timeout 0 waits for ever.
+// IBTA 9.7.6.1.3: with timeout 0 the requester waits forever.
 CASE(rc_errors, timeout_0_does_not_give_up) {
     Ends ends({.timeout = 0, .retry = 0});
     EXPECT_OK(ends.b.destroy());
@@ -66,7 +67,7 @@ CASE(rc_errors, timeout_0_does_not_give_up) {
     EXPECT(state_of(ends.a) == IBV_QPS_RTS);
 }
 
-// A peer that comes back in time is found again: nothing was lost for good.
+// A peer that returns in time is reached again, and no data is lost.
 CASE(rc_errors, a_peer_that_comes_late_is_reached) {
     Ends ends;
     Owned<ibv_qp> a = make_qp(ends.pd, ends.send_cq, ends.recv_cq),
@@ -80,7 +81,7 @@ CASE(rc_errors, a_peer_that_comes_late_is_reached) {
     EXPECT(matches(ends.remote.at(), 8, 6));
 }
 
-// IBTA 9.9.2.4.1 and 9.7.5.2: a request that the responder's QP may not do.
+// IBTA 9.9.2.4.1 and 9.7.5.2: a request that the responder's QP does not allow.
 CASE(rc_errors, an_access_the_qp_does_not_allow) {
     const std::pair<ibv_wr_opcode, unsigned> requests[] = {{IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE},
                                                            {IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ},
@@ -91,7 +92,8 @@ CASE(rc_errors, an_access_the_qp_does_not_allow) {
         work.opcode = opcode;
         post(ends.a, work);
         const ibv_wc_status status = next(ends.send_cq).status;
-        // Invalid request by IBTA (the operation is not supported by the QP); rxe and mlx5 say access for some.
+        // IBTA specifies an invalid request (the QP does not support the operation). rxe and mlx5 report an access
+        // error for some.
         EXPECT(status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_ACCESS_ERR, "opcode %d: %s", opcode,
                ibv_wc_status_str(status));
         EXPECT(all_bytes(ends.remote.at(), 64, 0));
@@ -113,7 +115,7 @@ CASE(rc_errors, other_connections_go_on) {
     }
 }
 
-// Requests before the one that fails are done; those behind it are not.
+// Requests before the failed one are executed; requests behind it are not.
 CASE(rc_errors, what_was_before_the_failure_is_done) {
     Ends ends;
     fill(ends.local.at(), 64, 1);
@@ -127,7 +129,7 @@ CASE(rc_errors, what_was_before_the_failure_is_done) {
     EXPECT(matches(ends.remote.at(), 8, 1) && all_bytes(ends.remote.at(512), 8, 0));
 }
 
-// A connection takes packets of its own peer alone (IBTA 9.6.1.. : the packet's source and the QP's pair).
+// A connection accepts packets of its own peer only (IBTA 9.6.1.. : the packet's source and the QP's pair).
 CASE(rc_errors, a_stranger_is_not_answered) {
     Ends ends;
     Owned<ibv_qp> stranger = make_qp(ends.pd, ends.send_cq, ends.recv_cq);
@@ -140,7 +142,7 @@ CASE(rc_errors, a_stranger_is_not_answered) {
                     .id = 5});
     next_is(ends.send_cq, IBV_WC_RETRY_EXC_ERR, 15);
     EXPECT(all_bytes(ends.remote.at(), 8, 0));
-    post(ends.a, write_of(ends));  // and does no harm
+    post(ends.a, write_of(ends));  // the stranger has done no harm
     succeeded(ends.send_cq);
     EXPECT(matches(ends.remote.at(), 8, 9));
 }
@@ -172,7 +174,7 @@ DOOMED(rc_errors, a_killed_peer_is_noticed) {
     EXPECT(state_of(half.qp) == IBV_QPS_ERR);
 }
 
-// The peer's program moves its QP to the error state under traffic.
+// The peer's program moves its QP to the error state during traffic.
 PAIR(rc_errors, a_peer_in_error_is_noticed) {
     Half half(peer, kImpatient);
     if (!peer.first) {
@@ -190,8 +192,8 @@ PAIR(rc_errors, a_peer_in_error_is_noticed) {
     peer.barrier();
 }
 
-// 0.3 s of silence are less than 8 x 67 ms: the connection goes on where it was. (A NIC answers for its program
-// meanwhile.)
+// 0.3 s of silence are less than 8 x 67 ms, so the connection continues where it stopped. (A NIC answers in the
+// meantime in place of its program.)
 PAIR(rc_errors, a_peer_that_stands_still_for_a_while_is_awaited) {
     Half half(peer, {.timeout = 14, .retry = 7});
     const pid_t pid = peer.exchange(getpid());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RDMA READ over RC: IBTA 9.4.4, 9.7.3.. (limits of READs under way).
+// RDMA READ over RC: IBTA 9.4.4, 9.7.3.. (limits of READs in flight).
 #include "verbs.h"
 
 using namespace conformance;
@@ -32,7 +32,7 @@ CASE(rc_read, scattered_to_elements) {
     EXPECT(matches(ends.local.at(), 9000, 4));
 }
 
-// More READs than the peer takes at once wait at the requester; none is refused.
+// READs beyond the limit of the peer wait at the requester, and no READ is refused.
 CASE(rc_read, more_than_the_limit_wait) {
     Ends ends({.rd_atomic = 1});
     fill(ends.remote.at(), 64 * 1000, 4);
@@ -46,8 +46,8 @@ CASE(rc_read, more_than_the_limit_wait) {
     EXPECT(matches(ends.local.at(), 60000, 4));
 }
 
-// IBTA 9.7.3: a responder without resources for READs refuses one. A requester whose own limit is 0 cannot post one:
-// devices refuse it at posting or complete it in error.
+// IBTA 9.7.3: a responder without resources for READs refuses a READ. A requester whose own limit is 0 cannot post one.
+// Devices refuse it at posting, or complete it in error.
 CASE(rc_read, without_responder_resources_is_an_error) {
     Ends ends;
     Owned<ibv_qp> a = make_qp(ends.pd, ends.send_cq, ends.recv_cq),

@@ -53,8 +53,8 @@ CASE(rc_send, immediate_data_is_not_part_of_the_length) {
     EXPECT(wc.byte_len == 10 && (wc.wc_flags & IBV_WC_WITH_IMM) != 0 && be32toh(wc.imm_data) == 0xdeadbeef);
 }
 
-// IBTA 9.7.5.2.. table 58: the responder's receive is too short: local length error there, invalid request at the
-// requester. (Soft-RoCE answers with a remote operational error instead.)
+// IBTA 9.7.5.2.. table 58: if the receive is too short, the responder gets a local length error and the requester an
+// invalid request. (Soft-RoCE replies with a remote operational error instead.)
 CASE(rc_send, longer_than_its_receive_is_an_invalid_request) {
     Ends ends;
     post_recv(ends.b, {ends.remote.sge(0, 1000)});

@@ -76,7 +76,7 @@ CASE(rc_write, gathered_from_elements) {
     EXPECT(matches(ends.remote.at(), 10000, 1));
 }
 
-// IBTA 9.5: WRITEs of one QP are executed in their order: the last one stays.
+// IBTA 9.5: WRITEs of one QP are executed in order, so the last one determines the result.
 CASE(rc_write, later_writes_win) {
     Ends ends;
     for (uint32_t i = 0; i < 40; ++i) {
@@ -116,8 +116,7 @@ CASE(rc_write, immediate_data_takes_a_receive) {
     EXPECT(all_bytes(ends.remote.at(40000), 100, 0), "the receive's own memory is not used");
 }
 
-// A message with a bad key fails at the responder's first packet; its receive is completed in error or flushed, never
-// successfully.
+// A message with a bad key fails at its first packet. The receive completes in error or is flushed, but never succeeds.
 CASE(rc_write, immediate_with_a_bad_key_fails_the_receive) {
     Ends ends;
     post_recv(ends.b, {ends.remote.sge(40000, 100)}, 7);
@@ -137,7 +136,7 @@ CASE(rc_write, a_message_of_1_gib_arrives) {
     constexpr uint32_t kBytes = 1u << 30;
     constexpr size_t kPiece = 16u << 20;
     if (device().port_attr.max_msg_sz < kBytes) skip("max_msg_sz is %u", device().port_attr.max_msg_sz);
-    Memory source(kBytes), target(kBytes);  // each 16 MiB, 64 times: little memory
+    Memory source(kBytes), target(kBytes);  // maps 16 MiB each 64 times, to use little memory
     const int files[2] = {memfd_create("source", 0), memfd_create("target", 0)};
     Memory* memories[2] = {&source, &target};
     for (int i = 0; i < 2; ++i) {
@@ -170,7 +169,7 @@ PAIR(rc_write, to_another_process) {
     peer.barrier();
 }
 
-// A NIC serves its peers whatever its program does.
+// A NIC serves its peers even while its program computes.
 PAIR(rc_write, a_target_that_computes_is_served) {
     Half half(peer);
     if (!peer.first) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receiver not ready: IBTA 9.7.5.2.8. min_rnr_timer 16 is 2.56 ms, 20 is 10.24 ms; rnr_retry 7 is for ever.
+// Receiver not ready: IBTA 9.7.5.2.8. min_rnr_timer 16 is 2.56 ms, 20 is 10.24 ms; rnr_retry 7 retries forever.
 #include "verbs.h"
 
 using namespace conformance;
@@ -34,10 +34,10 @@ CASE(rnr, retry_7_waits_for_ever) {
     EXPECT(matches(ends.remote.at(), 3000, 2));
 }
 
-// The retries are counted for a message, not for a connection.
+// Retries are counted per message, not per connection.
 CASE(rnr, progress_renews_the_retries) {
     Ends ends({.rnr_retry = 3, .min_rnr_timer = 20});
-    for (uint32_t i = 0; i < 8; ++i) {  // each waits for a timer of 10 ms; all together for more than 3
+    for (uint32_t i = 0; i < 8; ++i) {  // each message waits for a timer of 10 ms; together they exceed 3 retries
         fill(ends.local.at(), 100, i);
         post(ends.a, {.sges = {ends.local.sge(0, 100)}});
         sleep_for(0.0005);
@@ -66,7 +66,7 @@ CASE(rnr, a_plain_write_needs_none) {
     succeeded(ends.send_cq);
 }
 
-// What waits behind a message that is not received keeps its place.
+// Requests behind a message that waits for a receive stay in order.
 CASE(rnr, order_is_kept_while_waiting) {
     Ends ends({.min_rnr_timer = 12});
     for (uint32_t i = 0; i < 10; ++i) {

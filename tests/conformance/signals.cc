@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocking calls and signals: ibv_get_cq_event and ibv_get_async_event are read() of a file, and go on or end as that
-// does
-// (`man 7 signal`): with SA_RESTART they go on, without they end with EINTR.
+// Blocking calls and signals. ibv_get_cq_event and ibv_get_async_event wait by read() on a file, and restart or end
+// like read() (`man 7 signal`): with SA_RESTART they restart, otherwise they fail with EINTR.
 #include <pthread.h>
 #include <sys/time.h>
 
@@ -17,7 +16,7 @@ namespace {
 
 std::atomic<int> ticks;
 
-// A timer that interrupts the calling thread every 20 ms; it stops at the end of the scope.
+// A timer that interrupts the calling thread every 20 ms, until the end of the scope.
 struct Timer {
     explicit Timer(int flags) {
         ticks = 0;
@@ -36,7 +35,7 @@ struct Timer {
     struct sigaction old;
 };
 
-// A thread that never takes the timer's signal.
+// Starts a thread that never receives the timer's signal.
 template <typename Body>
 std::thread quiet_thread(Body body) {
     sigset_t all, old;
@@ -104,7 +103,7 @@ CASE(signals, get_async_event_goes_on_with_SA_RESTART) {
         sleep_for(0.3);
         ibv_qp_attr attr{};
         attr.qp_state = IBV_QPS_ERR;
-        ibv_modify_qp(qp, &attr, IBV_QP_STATE);  // IBV_EVENT_QP_LAST_WQE_REACHED
+        ibv_modify_qp(qp, &attr, IBV_QP_STATE);  // causes IBV_EVENT_QP_LAST_WQE_REACHED
     });
     int got;
     ibv_async_event event;
@@ -130,7 +129,7 @@ CASE(signals, get_async_event_ends_without_SA_RESTART) {
     EXPECT(errno == EINTR, "%s", strerror(errno));
 }
 
-// Posting and polling are not disturbed.
+// Signals do not disturb posting and polling.
 CASE(signals, data_moves_under_a_timer) {
     Ends ends;
     Timer timer(0);

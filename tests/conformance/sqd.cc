@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The send queue drained state: IBTA 10.3.1.5. Not every device has it.
+// The send queue drained state: IBTA 10.3.1.5. Not every device supports it.
 #include <algorithm>
 
 #include "verbs.h"
@@ -37,7 +37,7 @@ CASE(sqd, what_is_under_way_completes) {
     for (uint64_t i = 0; i < 20; ++i) post(t.ends.a, t.write(i));
     t.to_sqd();
     EXPECT(t.drained());
-    // A device may stop between two requests: some are done, the others wait.
+    // A device may stop between two requests: some have completed, and the others wait.
     uint64_t done = 0;
     ibv_wc wc;
     while (ibv_poll_cq(t.ends.send_cq, 1, &wc) == 1) EXPECT(wc.status == IBV_WC_SUCCESS && wc.wr_id == done++);
@@ -58,7 +58,7 @@ CASE(sqd, what_is_posted_waits_for_rts) {
     EXPECT(matches(t.ends.remote.at(), 64, 3));
 }
 
-// The last request needs an acknowledgement, though nobody wants its completion.
+// The last request needs an acknowledgement, although it creates no completion.
 CASE(sqd, an_unsignaled_last_request_drains_at_once) {
     Drained t;
     double worst = 0;

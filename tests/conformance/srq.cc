@@ -8,7 +8,7 @@ using namespace conformance;
 
 namespace {
 
-// An SRQ in `pd` or in that of the QPs, and two senders to two QPs that use it.
+// An SRQ in `pd` or in the PD of the QPs, with two senders to two QPs that use it.
 struct Shared {
     Ends ends;
     Owned<ibv_srq> srq;
@@ -40,7 +40,7 @@ CASE(srq, receives_are_shared_in_order) {
     }
 }
 
-// IBTA 10.2.3: receives belong to the PD of the SRQ, whatever the QPs'.
+// IBTA 10.2.3: receives belong to the PD of the SRQ, whatever PD the QPs have.
 CASE(srq, its_own_pd_counts) {
     Owned<ibv_pd> other = make_pd();
     Shared t(other);
@@ -73,7 +73,7 @@ CASE(srq, an_empty_one_is_not_ready) {
     EXPECT(succeeded(t.cq).byte_len == 100 && matches(t.ends.remote.at(), 100, 1));
 }
 
-// A QP that goes takes none of the receives that it has not used (IBTA 10.2.9.1).
+// A QP that ends does not consume the receives that it has not used (IBTA 10.2.9.1).
 CASE(srq, a_qp_that_ends_leaves_the_receives) {
     Shared t;
     for (uint32_t i = 0; i < 5; ++i) post_recv(t.srq, {t.ends.remote.sge(i * 1000, 1000)}, i);
@@ -104,7 +104,7 @@ CASE(srq, unreliable_connections_use_it) {
     fill(t.ends.local.at(), 5000, 3);
     post(t.senders[0], {.sges = {t.ends.local.sge(0, 5000)}});
     succeeded(t.ends.send_cq);
-    sleep_for(0.05);  // IBTA 9.8.3.2: without a receive request it is dropped
+    sleep_for(0.05);  // IBTA 9.8.3.2: without a receive request the message is dropped
     for (uint32_t i = 0; i < 4; ++i) post_recv(t.srq, {t.ends.remote.sge(i * 8000, 8000)}, i);
     for (uint32_t i = 0; i < 4; ++i) {
         post(t.senders[i % 2], {.sges = {t.ends.local.sge(0, 5000)}});
@@ -177,7 +177,7 @@ CASE(srq, modify_sets_the_limit) {
     Owned<ibv_pd> pd = make_pd();
     Owned<ibv_srq> srq = make_srq(pd);
     Buffer memory(pd, 4096);
-    for (int i = 0; i < 20; ++i) post_recv(srq, {memory.sge(0, 8)});  // so that the limit is not reached at once
+    for (int i = 0; i < 20; ++i) post_recv(srq, {memory.sge(0, 8)});  // so that the limit is not reached immediately
     ibv_srq_attr attr{0, 0, 10};
     EXPECT_OK(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
     EXPECT_OK(ibv_query_srq(srq, &attr));
@@ -187,7 +187,8 @@ CASE(srq, modify_sets_the_limit) {
     EXPECT(ibv_modify_srq(srq, &attr, 1 << 20) != 0);
 }
 
-// `man ibv_modify_srq`: IBV_SRQ_MAX_WR resizes, if the device can (IBV_DEVICE_SRQ_RESIZE); what is in it stays.
+// `man ibv_modify_srq`: IBV_SRQ_MAX_WR resizes the queue if the device supports it (IBV_DEVICE_SRQ_RESIZE). The posted
+// receives stay.
 CASE(srq, modify_resizes) {
     Shared t;
     for (uint32_t i = 0; i < 40; ++i) post_recv(t.srq, {t.ends.remote.sge(i * 1000, 1000)}, i);

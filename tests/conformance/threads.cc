@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every verb is thread-safe (`man ibv_create_qp` and libibverbs' README): many threads on one object, and on objects of
+// All verbs are thread-safe (`man ibv_create_qp` and libibverbs' README): many threads use one object, and objects of
 // their own.
 #include <atomic>
 #include <functional>
@@ -12,7 +12,7 @@ using namespace conformance;
 
 namespace {
 
-// Runs `body(i)` in `count` threads; the first failure is the case's.
+// Runs `body(i)` in `count` threads. The case fails with the first failure.
 void in_threads(int count, const std::function<void(int)>& body) {
     std::mutex mutex;
     std::string failed;
@@ -31,7 +31,7 @@ void in_threads(int count, const std::function<void(int)>& body) {
     EXPECT(failed.empty(), "%s", failed.c_str());
 }
 
-// A connection of which everything is a thread's own, but the PD.
+// A connection in which each object except the PD belongs to one thread.
 struct Own {
     Owned<ibv_cq> cq = make_cq(), peer_cq = make_cq();
     Buffer local, remote;
@@ -60,7 +60,7 @@ CASE(threads, each_with_its_own_connection) {
     });
 }
 
-// More threads than cores must not wait for each other longer than the scheduler makes them.
+// With more threads than cores, threads wait for each other only as long as the scheduler requires.
 CASE(threads, many_more_than_cores) {
     Owned<ibv_pd> pd = make_pd();
     const double begun = now();
@@ -158,7 +158,7 @@ CASE(threads, that_register_beside_traffic) {
     });
 }
 
-// A receive queue that several threads fill.
+// Several threads fill one receive queue.
 CASE(threads, one_receive_queue) {
     Ends ends({.recv_wr = 256});
     in_threads(4, [&](int thread) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unreliable connections: IBTA 9.8.3: a message that cannot be executed is dropped without a word, and the QP goes on.
+// Unreliable connections: IBTA 9.8.3: a message that cannot be executed is dropped silently, and the QP continues.
 #include "verbs.h"
 
 using namespace conformance;
@@ -57,7 +57,7 @@ CASE(uc, a_send_without_a_receive_is_dropped) {
     stays_empty(ends.peer_recv_cq);
 }
 
-// IBTA 9.8.3: too long a SEND is dropped (and its receive completes in error, on some devices).
+// IBTA 9.8.3: a SEND that is too long is dropped (and its receive completes in error on some devices).
 CASE(uc, a_send_longer_than_its_receive_is_dropped) {
     Ends ends(kUc);
     post_recv(ends.b, {ends.remote.sge(0, 1000)});
@@ -78,7 +78,7 @@ CASE(uc, local_errors_are_reported) {
                   .to = ends.remote.address(),
                   .rkey = ends.remote.rkey()});
     next_is(ends.send_cq, IBV_WC_LOC_PROT_ERR);
-    // IBTA 10.3.1.7: the send queue alone is in error (SQE), or the whole QP on devices without that state.
+    // IBTA 10.3.1.7: only the send queue is in error (SQE), or the whole QP on devices without that state.
     const ibv_qp_state state = state_of(ends.a);
     EXPECT(state == IBV_QPS_SQE || state == IBV_QPS_ERR, "%d", state);
 }
@@ -97,7 +97,7 @@ PAIR(uc, to_another_process) {
     fill(half.memory.at(), 20000, peer.first ? 1 : 2);
     post_recv(half.qp, {half.memory.sge(30000, 30000)});
     peer.barrier();
-    sleep_for(0.05);  // a link that has just come up
+    sleep_for(0.05);  // the link may have just come up
     post(half.qp, {.sges = {half.memory.sge(0, 20000)}});
     succeeded(half.send_cq);
     EXPECT(succeeded(half.recv_cq).byte_len == 20000);
@@ -105,7 +105,8 @@ PAIR(uc, to_another_process) {
     peer.barrier();
 }
 
-// Whatever the network loses, doubles or reorders: a message that arrives is whole, once, and in its turn (IBTA 9.8.2).
+// The network may lose, duplicate or reorder packets. A message that arrives is complete, arrives once, and in order
+// (IBTA 9.8.2).
 PAIR(uc, what_arrives_is_whole_and_in_order) {
     constexpr uint32_t kMessages = 500, kBytes = 3000, kPlaces = 16;
     Half half(peer, kUc);

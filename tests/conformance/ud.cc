@@ -52,7 +52,8 @@ CASE(ud, as_long_as_the_mtu) {
     EXPECT(matches(t.ends.remote.at(40), t.mtu(), 1));
 }
 
-// IBTA C9-..., 9.8.4: one packet. Devices refuse it at posting, complete it with a length error, or send nothing.
+// IBTA C9-..., 9.8.4: a datagram is one packet. Devices refuse a longer one at posting, complete it with a length
+// error, or send nothing.
 CASE(ud, longer_than_the_mtu_is_never_sent) {
     Datagrams t;
     for (uint32_t bytes : {t.mtu() + 1, t.mtu() + 2000, 60000u}) {
@@ -66,7 +67,7 @@ CASE(ud, longer_than_the_mtu_is_never_sent) {
             EXPECT(error == EINVAL || error == EMSGSIZE, "%s", strerror(error));
         stays_empty(one.ends.peer_recv_cq, 0.02);
     }
-    post_recv(t.ends.b, {t.ends.remote.sge(0, 8192)});  // and everything works
+    post_recv(t.ends.b, {t.ends.remote.sge(0, 8192)});  // the QPs still work
     fill(t.ends.local.at(), 500, 2);
     post(t.ends.a, t.to_b(500));
     succeeded(t.ends.peer_recv_cq);
@@ -102,7 +103,7 @@ CASE(ud, without_a_receive_it_is_dropped) {
     EXPECT(state_of(t.ends.b) == IBV_QPS_RTS);
 }
 
-// IBTA 9.8.4: a datagram that does not fit is dropped or completes in error; nothing is written behind the receive.
+// IBTA 9.8.4: a datagram that does not fit is dropped or completes in error. No byte behind the receive is written.
 CASE(ud, a_receive_that_is_too_short_is_not_overrun) {
     Datagrams t;
     post_recv(t.ends.b, {t.ends.remote.sge(0, 100)});
@@ -154,7 +155,7 @@ PAIR(ud, to_another_process) {
     post_recv(ends.a, {ends.local.sge(4096, 2000)});
     const Name theirs = peer.exchange(Name{device().gid, ends.a->qp_num});
     Owned<ibv_ah> ah = make_ah(ends.pd, theirs.gid);
-    // A first packet may be lost while the link comes up; nobody repeats it.
+    // The first packet may be lost while the link comes up, and UD does not retransmit it.
     peer.barrier();
     fill(ends.local.at(), 1000, peer.first ? 1 : 2);
     ibv_wc wc{};
@@ -166,7 +167,7 @@ PAIR(ud, to_another_process) {
     }
     EXPECT(received && wc.status == IBV_WC_SUCCESS && wc.byte_len == 1040 && wc.src_qp == theirs.qpn);
     EXPECT(matches(ends.local.at(4096 + 40), 1000, peer.first ? 2 : 1));
-    // The other one may not have ours yet.
+    // The other process may not have received ours yet.
     for (int i = 0; i < 3; ++i) {
         post(ends.a, {.sges = {ends.local.sge(0, 1000)}, .ah = ah, .qpn = theirs.qpn});
         succeeded(ends.send_cq);

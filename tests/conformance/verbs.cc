@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See verbs.h.
+// Implements verbs.h.
 #include "verbs.h"
 
 #include <arpa/inet.h>
@@ -20,7 +20,7 @@ double now() {
 }
 
 void sleep_for(double seconds) {
-    for (const double end = now() + seconds;;) {  // a signal may come
+    for (const double end = now() + seconds;;) {  // a signal may interrupt the sleep
         const double left = end - now();
         if (left <= 0) return;
         timespec time{static_cast<time_t>(left),
@@ -33,7 +33,7 @@ void sleep_for(double seconds) {
 
 namespace {
 
-// The first RoCE v2 GID that holds an IPv4 address, else the first RoCE v2 GID, else 0.
+// Returns the index of the first RoCE v2 GID that holds an IPv4 address, else of the first RoCE v2 GID, else 0.
 int choose_gid(ibv_context* context, uint8_t port, int count) {
     int chosen = -1;
     for (int i = 0; i < count; ++i) {
@@ -183,7 +183,7 @@ Owned<ibv_qp> make_qp(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, const QpOpti
         return OWN(ibv_create_qp_ex(pd->context, &attr));
     }
     ibv_qp_init_attr plain{};
-    std::memcpy(&plain, &attr, sizeof(plain));  // the extended one begins as the plain one
+    std::memcpy(&plain, &attr, sizeof(plain));  // the extended structure begins like the plain one
     return OWN(ibv_create_qp(pd, &plain));
 }
 

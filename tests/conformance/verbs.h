@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cases share: the device under test, objects that are destroyed at the end of a scope, connected QPs, and
-// waiting. Everything goes through <infiniband/verbs.h>. Times are in seconds.
+// The parts that cases share: the device under test, objects that are destroyed at the end of a scope, connected QPs,
+// and waiting. Everything uses <infiniband/verbs.h>. Times are in seconds.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,11 +16,11 @@
 
 namespace conformance {
 
-// What the command line says of the device under test.
+// The device under test, from the command line.
 struct Settings {
-    std::string device;  // empty: the first one
+    std::string device;  // the first device if empty
     uint8_t port = 1;
-    int gid_index = -1;  // negative: the first RoCE v2 GID of an IPv4 address, else the first GID
+    int gid_index = -1;  // if negative: the first RoCE v2 GID of an IPv4 address, else the first GID
 };
 extern Settings settings;
 
@@ -32,9 +32,9 @@ struct Device {
     ibv_device_attr attr;
     ibv_port_attr port_attr;
 };
-ibv_device* find_device(ibv_device** list);  // NULL if it is not there
+ibv_device* find_device(ibv_device** list);  // returns NULL if there is no such device
 Device open_device();                        // the caller closes it
-Device& device();                            // of this process: opened by the first call, never closed
+Device& device();                            // the device of this process: opened by the first call, never closed
 
 inline constexpr unsigned kAllAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -79,7 +79,7 @@ inline int destroy(ibv_ah* object) {
     return ibv_destroy_ah(object);
 }
 
-// What the destructors could not destroy while a case ran.
+// Returns the objects that destructors could not destroy during a case.
 std::string& leftovers();
 void note_leftover(int error);
 
@@ -99,7 +99,7 @@ class Owned {
     }
     operator T*() const { return object_; }
     T* operator->() const { return object_; }
-    // Destroys the object now; it stays if that fails.
+    // Destroys the object now. It stays if that fails.
     int destroy() {
         const int error = conformance::destroy(object_);
         if (error == 0) object_ = nullptr;
@@ -111,7 +111,7 @@ class Owned {
     T* object_ = nullptr;
 };
 
-// `object` owned; the case fails if it is NULL.
+// Takes ownership of `object`. The case fails if it is NULL.
 template <typename T>
 Owned<T> own(T* object, const char* what) {
     if (object == nullptr) fail("%s: %s", what, std::strerror(errno));
@@ -128,7 +128,7 @@ ibv_ah_attr address_of(const ibv_gid& gid);
 Owned<ibv_ah> make_ah(ibv_pd* pd, const ibv_gid& gid);
 Owned<ibv_ah> make_ah(ibv_pd* pd);  // our own address
 
-// Pages of our own, zeroed.
+// Zeroed pages of this process.
 class Memory {
   public:
     explicit Memory(size_t bytes);
@@ -144,7 +144,7 @@ class Memory {
     size_t bytes_;
 };
 
-// Bytes that depend on their place and on `seed`.
+// Fills memory with bytes that depend on their place and on `seed`; matches() checks them.
 void fill(uint8_t* data, size_t bytes, uint32_t seed);
 bool matches(const uint8_t* data, size_t bytes, uint32_t seed);
 bool all_bytes(const uint8_t* data, size_t bytes, uint8_t value);
@@ -178,15 +178,15 @@ struct QpOptions {
     int sq_sig_all = 0;
     unsigned access = kAllAccess;
     ibv_mtu mtu = IBV_MTU_1024;
-    uint32_t psn = 0x000111;                    // of both directions
+    uint32_t psn = 0x000111;                    // for both directions
     uint8_t timeout = 14, retry = 7;            // 67 ms
-    uint8_t rnr_retry = 7, min_rnr_timer = 12;  // for ever; 0.64 ms
+    uint8_t rnr_retry = 7, min_rnr_timer = 12;  // forever; 0.64 ms
     uint8_t rd_atomic = 8;
     uint8_t sl = 0;
-    uint64_t send_ops = 0;  // IBV_QP_EX_WITH_...: made by ibv_create_qp_ex
+    uint64_t send_ops = 0;  // IBV_QP_EX_WITH_..., for ibv_create_qp_ex
 };
 
-// Where a QP is, for the other side.
+// The address of a QP and its memory, for the other process.
 struct Address {
     ibv_gid gid;
     uint32_t qpn;
@@ -211,7 +211,7 @@ void connect(ibv_qp* a, ibv_qp* b, const QpOptions& options);
 void to_state(ibv_qp* qp, ibv_qp_state state);
 ibv_qp_state state_of(ibv_qp* qp);
 
-// Two QPs of this process, connected with each other; each has CQs and 64 KiB of its own, in one PD.
+// Two QPs of this process that are connected to each other. Each has its own CQs and 64 KiB, in one PD.
 struct Ends {
     explicit Ends(const QpOptions& options = {});
 
@@ -219,7 +219,7 @@ struct Ends {
     Owned<ibv_pd> pd;
     Owned<ibv_cq> send_cq, recv_cq, peer_send_cq, peer_recv_cq;
     Buffer local, remote;
-    Owned<ibv_qp> a, b;  // a has send_cq, recv_cq and `local`; b the others
+    Owned<ibv_qp> a, b;  // a has send_cq, recv_cq and `local`; b has the others
 };
 
 // This process's half of a connection with the other process of a PAIR.
@@ -241,28 +241,28 @@ struct Work {
     uint64_t to = 0;  // remote address
     uint32_t rkey = 0;
     unsigned flags = IBV_SEND_SIGNALED;
-    uint32_t imm = 0;  // host order; or the key that a SEND with invalidate ends
+    uint32_t imm = 0;  // in host order; or the key that a SEND with invalidate invalidates
     uint64_t compare_add = 0, swap = 0;
     ibv_ah* ah = nullptr;
     uint32_t qpn = 0, qkey = kQkey;
     uint64_t id = 1;
 };
-ibv_send_wr request(const Work& work);  // points into `work`
+ibv_send_wr request(const Work& work);  // refers to `work`
 int try_post(ibv_qp* qp, const Work& work);
 void post(ibv_qp* qp, const Work& work);
 void post_recv(ibv_qp* qp, std::vector<ibv_sge> sges, uint64_t id = 1);
 int try_post_recv(ibv_qp* qp, std::vector<ibv_sge> sges, uint64_t id = 1);
 void post_recv(ibv_srq* srq, std::vector<ibv_sge> sges, uint64_t id = 1);
 
-// The next completion; the case fails if none comes.
+// Returns the next completion. The case fails if none arrives in time.
 ibv_wc next(ibv_cq* cq, double patience = 4);
-// The same, and fails if its status is another.
+// Returns the next completion. The case also fails if its status differs.
 ibv_wc next_is(ibv_cq* cq, ibv_wc_status status, double patience = 4);
 inline ibv_wc succeeded(ibv_cq* cq, double patience = 4) {
     return next_is(cq, IBV_WC_SUCCESS, patience);
 }
 void stays_empty(ibv_cq* cq, double seconds = 0.05);
-// Polls `cq`, so that a device that needs its program's help makes progress, until `done()`.
+// Polls `cq` until `done()`, so that a device that relies on its program's calls makes progress.
 template <typename Done>
 bool poll_until(Done done, double patience = 4) {
     for (const double end = now() + patience; !done();) {
@@ -270,7 +270,8 @@ bool poll_until(Done done, double patience = 4) {
     }
     return true;
 }
-// Waits for an asynchronous event and acknowledges it and those before it. `element` may be NULL: of any object.
+// Waits for an asynchronous event, and acknowledges it and all events before it. If `element` is NULL, an event of any
+// object matches.
 bool event_comes(ibv_context* context, ibv_event_type type, const void* element = nullptr, double patience = 3);
 void drop_events(ibv_context* context);
 int pending_events(ibv_context* context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_wr_start ... ibv_wr_complete: `man ibv_wr_post`. What works by ibv_post_send works so too, with the same results.
+// ibv_wr_start ... ibv_wr_complete: `man ibv_wr_post`. These calls have the same results as ibv_post_send.
 #include <functional>
 
 #include "verbs.h"
@@ -19,7 +19,7 @@ struct Extended {
     explicit Extended(QpOptions options = {.send_ops = kRcOps}) : ends(options), qp(ibv_qp_to_qp_ex(ends.a)) {
         EXPECT(qp != nullptr);
     }
-    // One signaled request that `build` makes.
+    // Posts one signaled request that `build` creates.
     void one(const std::function<void()>& build, uint64_t id = 3) {
         ibv_wr_start(qp);
         qp->wr_id = id;

@@ -85,7 +85,7 @@ void post(ibv_qp* qp, uint32_t srqn, const Work& work) {
     EXPECT_OK(ibv_post_send(qp, &wr, &bad));
 }
 
-// One SRQ of a domain, in a protection domain and with a CQ of its own.
+// An SRQ of a domain, with its own protection domain and CQ.
 struct Queue {
     Owned<ibv_pd> pd = make_pd();
     Owned<ibv_cq> cq = make_cq();
@@ -96,7 +96,7 @@ struct Queue {
     explicit Queue(ibv_xrcd* xrcd) : srq(own(try_srq(xrcd, pd, cq), "an SRQ of XRC")), number(number_of(srq)) {}
 };
 
-// An INI QP and a TGT QP of this process, connected.
+// An INI QP and a TGT QP of this process that are connected.
 struct Connected {
     Owned<ibv_xrcd> xrcd = make_xrcd();
     Queue one{xrcd}, two{xrcd};
@@ -113,7 +113,7 @@ struct Connected {
     }
 };
 
-// A file that has no other use.
+// A temporary file that has no other use.
 struct File {
     FILE* file = std::tmpfile();
     ~File() { std::fclose(file); }
@@ -155,7 +155,7 @@ CASE(xrc, the_wr_api_names_the_srq_too) {
     }
 }
 
-// A14: keys and receives are those of the SRQ's protection domain; the TGT QP has none.
+// A14: keys and receives belong to the protection domain of the SRQ. The TGT QP has no protection domain.
 CASE(xrc, keys_are_of_the_srqs_protection_domain) {
     {
         Connected t;
@@ -202,7 +202,7 @@ CASE(xrc, an_empty_srq_is_not_ready) {
     succeeded(t.one.cq);
 }
 
-// Devices name the fault as ib_core's drivers do: an access error, to the requester as well.
+// Devices report the fault like ib_core's drivers: an access error, also at the requester.
 CASE(xrc, a_number_that_no_srq_has_is_refused) {
     Connected t;
     post(t.ini, t.one.number ^ 0x7F0000, {.sges = {t.local.sge(0, 100)}});
@@ -236,7 +236,7 @@ CASE(xrc, neither_end_takes_what_is_the_others) {
     EXPECT(try_post(t.tgt, {.sges = {sge}}) != 0);
 }
 
-// man ibv_open_qp: any process with the domain may open the QP. It lives as long as somebody has it open.
+// man ibv_open_qp: any process with the domain may open the QP. The QP lives as long as any process has it open.
 CASE(xrc, a_target_outlives_the_handle_that_created_it) {
     Connected t;
     Owned<ibv_qp> opened = open_target(t.xrcd, t.tgt->qp_num);
@@ -246,7 +246,7 @@ CASE(xrc, a_target_outlives_the_handle_that_created_it) {
     post(t.ini, t.one.number, {.sges = {t.local.sge(0, 100)}});
     succeeded(t.cq);
     EXPECT(succeeded(t.one.cq).qp_num == opened->qp_num);
-    // ... and is used by the others as by the first.
+    // The other handles can be used like the first.
     EXPECT(state_of(opened) == IBV_QPS_RTR);
     to_state(opened, IBV_QPS_ERR);
     const uint32_t number = opened->qp_num;
@@ -276,7 +276,7 @@ CASE(xrc, every_handle_hears_of_an_error) {
     EXPECT(first && second);
 }
 
-// man ibv_open_xrcd: one inode, one domain; -1: a domain of nobody else's.
+// man ibv_open_xrcd: one inode is one domain. With -1 the domain is private.
 CASE(xrc, a_file_stands_for_a_domain) {
     make_xrcd();
     File file, other;
@@ -360,8 +360,8 @@ CASE(xrc, both_ends_reset_and_connect_again) {
     }
 }
 
-// Annex A14: an INI QP is no responder and a TGT QP no requester. Programs set one mask for all types, and the kernel
-// takes out what a type ignores (uverbs_cmd.c: modify_qp_mask), even if its value would be refused.
+// Annex A14: an INI QP is no responder, and a TGT QP no requester. Programs set one mask for all types, and the kernel
+// removes the attributes that a type ignores (uverbs_cmd.c: modify_qp_mask), even if their values would be refused.
 CASE(xrc, attributes_of_the_half_that_is_missing_are_ignored) {
     Owned<ibv_xrcd> xrcd = make_xrcd();
     Queue queue(xrcd);

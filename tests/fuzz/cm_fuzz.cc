@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: a whole connection manager. The input is a play: calls of a program, MADs of peers and strangers,
-// and time that passes. No event comes for an id that does not exist, tables stay within their bounds, nothing is due
-// twice, and when all ids are destroyed nothing is left. Run by tests/fuzz/run.
+// libFuzzer target: a whole connection manager. The input is a script: calls of a program, MADs of peers and strangers,
+// and time. The target checks that no event comes for an unknown id, that tables stay within their bounds, that no
+// deadline is in the past, and that no state is left when all ids are destroyed. Run by tests/fuzz/run.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -27,7 +27,7 @@ class Input {
         --left_;
         return *at_++;
     }
-    // Whatever follows, up to `most`.
+    // Returns the next bytes of the input, up to `most`.
     std::span<const uint8_t> bytes(size_t most) {
         const std::span<const uint8_t> taken(at_, std::min(most, left_));
         at_ += taken.size();
@@ -81,7 +81,7 @@ class Play final : Sink {
         } else {
             require(std::find(ids_.begin(), ids_.end(), event.id) != ids_.end());
         }
-        // All of it may be read.
+        // All private data must be readable.
         volatile uint8_t sum = 0;
         for (const uint8_t byte : event.private_data) sum = static_cast<uint8_t>(sum + byte);
     }
@@ -100,7 +100,8 @@ class Play final : Sink {
     }
     Id any_id() { return ids_.empty() ? Id{input_.byte()} : ids_[input_.byte() % ids_.size()]; }
 
-    // A MAD whose ids and transaction are those of the last one that was sent, or others; the rest is the input's.
+    // Receives a MAD whose ids and transaction id come from the last sent message or from the input. The rest comes
+    // from the input.
     void receive() {
         const uint8_t kind = input_.byte(), how = input_.byte(), from = input_.byte();
         Mad mad{1, 7, 2, 3};

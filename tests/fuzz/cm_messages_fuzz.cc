@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: the connection manager's messages, of any bytes, once as they come and once with a header that is
-// right. What is accepted is built to a MAD that says the same. Run by tests/fuzz/run.
+// libFuzzer target: messages of the connection manager from any bytes, once unchanged and once with a valid header. An
+// accepted message is built to a MAD with the same content. Run by tests/fuzz/run.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -28,7 +28,8 @@ void check(std::span<const uint8_t> input) {
         if (!addresses) return;
         std::array<uint8_t, CmaHeader::kBytes> bytes;
         build_cma_header(*addresses, bytes);
-        // An IPv6 header may hold IPv4-mapped addresses, or one of each: those are written as what they are.
+        // An IPv6 header may hold two IPv4-mapped addresses, or one address of each family. These are written in their
+        // own families.
         const auto rebuilt = parse_cma_header(bytes);
         require(rebuilt && rebuilt->src_port == addresses->src_port && rebuilt->src == addresses->src);
     };
@@ -40,7 +41,7 @@ void check(std::span<const uint8_t> input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check({data, size});
-    // The first byte chooses the message, the others are its fields.
+    // The first byte chooses the message, the other bytes are its fields.
     Mad mad{1, 7, 2, 3};
     if (size == 0) return 0;
     mad[17] = static_cast<uint8_t>(0x10 + data[0] % 11);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: parse_frame on any bytes, once as they come and once with checksum and ICRC made right, so that the
-// code behind them is reached too. What is accepted must be built again to the same bytes where the wire format allows
-// only one form. Run by tests/fuzz/run.
+// libFuzzer target: parse_frame on any bytes, once unchanged and once with valid checksum and ICRC, so that the code
+// behind these checks is also reached. An accepted frame must be built again to the same bytes where the wire format
+// allows only one form. Run by tests/fuzz/run.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -27,7 +27,8 @@ void parse(std::span<const uint8_t> input) {
     require(parsed.l3 > input.data() && parsed.payload > parsed.l3);
     require(parsed.payload + parsed.payload_bytes + kIcrcBytes <= end);
 
-    // Reserved bits, pad bytes and a UDP checksum are not kept; the frame built from the rest must parse to the same.
+    // Reserved bits, pad bytes and a UDP checksum are not kept. The frame built from the other fields must parse to the
+    // same result.
     const FlowTemplate flow = make_template(parsed.flow);
     const uint8_t opcode = parsed.headers.bth.opcode;
     std::vector<uint8_t> built(frame_bytes(flow, opcode, parsed.payload_bytes));
@@ -42,7 +43,7 @@ void parse(std::span<const uint8_t> input) {
     require(again.flow.vlan == parsed.flow.vlan && again.flow.udp_src == parsed.flow.udp_src);
 }
 
-// Makes the IPv4 checksum, the UDP checksum (0) and the ICRC right, if the lengths leave room for them.
+// Makes the IPv4 checksum, the UDP checksum (0) and the ICRC valid, if the lengths leave room for them.
 void seal(std::vector<uint8_t>& frame) {
     if (frame.size() <= kEthernetBytes + kVlanTagBytes) return;
     const bool vlan = load_be16(&frame[ethernet::kType]) == kEtherTypeVlan;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: what strangers and peers send to a TENT engine. The first byte chooses: a connection from its first
-// byte on, with and without a secret, JSON of the control plane, or the tcp transport's frames at a real server, whose
-// memory outside of what is registered must stay as it is. Run by tests/fuzz/run.
+// libFuzzer target: packets of strangers and peers to a TENT engine. The first byte chooses: a connection from its
+// first byte on, with or without a secret, JSON of the control plane, or frames of the tcp transport to a real server.
+// Memory of that server outside registered regions must stay unchanged. Run by tests/fuzz/run.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ void require(bool holds) {
     if (!holds) std::abort();
 }
 
-// Every reader of the control plane's JSON. What is accepted says the same when it is sent on.
+// Calls every reader of the control plane's JSON. An accepted object has the same content when it is sent again.
 void read_all(const Json& body) {
     if (const auto segment = parse_segment(body)) {
         const Json sent = to_json(*segment);
@@ -45,7 +45,7 @@ void read_all(const Json& body) {
     require(frame.size() > sizeof(FrameHeader));
 }
 
-// As the server has it: handshake, then questions, in pieces.
+// Feeds the bytes to a connection as the server does, in pieces: first the handshake, then questions.
 void connect(const Secret& secret, std::string bytes, size_t piece) {
     Acceptor acceptor(secret);
     std::string in, out;
@@ -55,7 +55,7 @@ void connect(const Secret& secret, std::string bytes, size_t piece) {
         if (acceptor.state() != Acceptor::State::kOpen) acceptor.take(in, out);
         require(out.size() <= sizeof(Welcome) + sizeof(Mac));
         if (acceptor.state() != Acceptor::State::kOpen) continue;
-        require(secret.empty());  // nobody guesses it
+        require(secret.empty());  // the input cannot guess the secret
         size_t at = 0;
         FrameHeader header;
         Json body;
@@ -90,7 +90,8 @@ struct Memory {
     LocalMemory local;
 };
 
-// Requests of the tcp transport. An address is a byte of `memory` in 16 bits, so that many are nearly right.
+// Sends requests of the tcp transport. An address is a byte of `memory` in 16 bits, so that many addresses are nearly
+// right.
 void carry(const uint8_t* data, size_t size) {
     static Memory memory;
     int pair[2];
@@ -143,7 +144,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         case 1:
             connect(none, bytes, piece);
             break;
-        case 2: {  // past the handshake, with a header that is right
+        case 2: {  // past the handshake, with a valid header
             Hello hello;
             FrameHeader header;
             header.length = static_cast<uint32_t>(bytes.size());
