@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An mbuf of no pool, as a view of a frame that lies elsewhere: what an RxQueue that lends gives.
+// A borrowed mbuf: it belongs to no pool and is a view of a frame that is elsewhere. Zero-copy RxQueues return such
+// mbufs.
 #pragma once
 
 #include <rte_mbuf.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker's datapath counts beside the transport: frames that reached no QP, and frames that could not leave.
-// Free-running, never reset. Units: frames.
+// The counters of a worker's datapath outside the transport: frames that reached no QP, and frames that could not be
+// sent. They are never reset. Units: frames.
 #pragma once
 
 #include <array>
@@ -12,19 +12,19 @@
 
 namespace rove::datapath {
 
-// When a value is added, name it in to_string() too.
+// A counter. A new value also needs a name in to_string().
 enum class PortCounter : uint8_t {
-    kRxSegments,      // came in more pieces than one mbuf holds
-    kRxVlan,          // of another VLAN than the device's
-    kRxNotOurs,       // to another MAC or IP address
-    kRxHandedOver,    // to the worker that owns the QP
-    kRxHandOverFull,  // dropped: that worker's ring was full
-    kRxNoMbuf,        // dropped while the pool was empty: a frame in a peer's memory that was to be kept
+    kRxSegments,      // received in more pieces than one mbuf
+    kRxVlan,          // on another VLAN than the device's
+    kRxNotOurs,       // for another MAC or IP address
+    kRxHandedOver,    // passed to the worker that owns the QP
+    kRxHandOverFull,  // dropped: the ring of the owning worker was full
+    kRxNoMbuf,        // dropped while the pool was empty: a frame in a peer's memory that had to be kept
     kTxLinkDown,      // dropped: the port has no peer or no carrier
-    kTxFull,          // dropped: no room for one that waits for none, as answers to ARP
-    kTxTooLong,       // dropped: an mbuf does not hold it; a fault of rove's
-    kTxNoMbuf,        // refusals of work while the pool was empty; nothing is lost by it
-    kLoopbackNoMbuf,  // dropped while the pool was empty: a datagram's copy to our own members of its group
+    kTxFull,          // dropped: no room for a frame that does not wait for room, such as an ARP reply
+    kTxTooLong,       // dropped: an mbuf does not hold it, which is a bug in rove
+    kTxNoMbuf,        // refusals of work while the pool was empty; nothing is lost
+    kLoopbackNoMbuf,  // dropped while the pool was empty: a datagram's copy for our own members of its group
     kCount,
 };
 
@@ -62,15 +62,15 @@ inline constexpr size_t kParseErrors = static_cast<size_t>(wire::ParseError::kIc
 
 struct PortCounters {
     std::array<uint64_t, static_cast<size_t>(PortCounter::kCount)> values{};
-    std::array<uint64_t, kParseErrors> parse{};  // by wire::ParseError
+    std::array<uint64_t, kParseErrors> parse{};  // indexed by wire::ParseError
     uint64_t& operator[](PortCounter counter) { return values[static_cast<size_t>(counter)]; }
 };
 
-// Of a port's whole life. Frames and bytes.
+// The counters of a port over its whole life. Units: frames, bytes.
 struct PortStatistics {
     uint64_t rx_frames = 0, rx_bytes = 0, rx_missed = 0, rx_errors = 0, rx_no_mbuf = 0;
     uint64_t tx_frames = 0, tx_bytes = 0, tx_errors = 0;
-    uint64_t tx_over_mtu = 0;  // dropped: longer than the kernel's interface carries
+    uint64_t tx_over_mtu = 0;  // dropped: longer than the MTU of the kernel's interface
 };
 
 }  // namespace rove::datapath

@@ -17,10 +17,10 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr int kMaxEvents = 64;  // of one system call; the others are served by the next
-// Messages that may lie on a socket. What was not read does not matter to the set, which is edge-triggered, and one
-// system call a sleep is saved. Each takes less than 1 KiB of the sender's buffer, and two may come where one is
-// counted.
+constexpr int kMaxEvents = 64;  // for one system call; the next one serves the others
+// The number of messages that may stay unread in a socket. The set is edge-triggered, so unread messages do not matter
+// to it, and this saves one system call per sleep. Each message takes less than 1 KiB of the sender's buffer, and two
+// may arrive where one is counted.
 constexpr int kMaxUnread = 32, kBytesForEach = 4096;
 
 void add_to(int set, int file, uint32_t events) {
@@ -67,12 +67,12 @@ void EventLoop::remove(int file) {
     ready_.erase(file);
 }
 
-// Edge-triggered: a socket whose frames are still to be read does not end a sleep twice, so that it can stay in the set
+// Adds the file edge-triggered: a socket with unread frames does not end a second sleep, so it can stay in the set
 // while its queue is polled.
 void EventLoop::add_doorbell(int file, Doorbell kind) {
     if (kind != Doorbell::kSocket) {
         const std::lock_guard lock(mutex_);
-        int bytes = 0;  // the sender's buffer is as large as ours: both are of the system's default
+        int bytes = 0;  // size of the sender's buffer, which has the system's default like ours
         socklen_t size = sizeof bytes;
         if (kind == Doorbell::kMessage) getsockopt(file, SOL_SOCKET, SO_SNDBUF, &bytes, &size);
         to_read_[file] = {kind, static_cast<uint32_t>(std::clamp(bytes / kBytesForEach, 1, kMaxUnread))};
@@ -90,7 +90,8 @@ void EventLoop::take_doorbells() {
     std::array<epoll_event, kMaxEvents> events;
     const int count = epoll_wait(doorbells_, events.data(), kMaxEvents, 0);
     if (count <= 0) return;
-    // Under the lock, since a doorbell that was removed may be closed by now, and its number another file's.
+    // The lock is needed because a doorbell that was removed may be closed already, and its number may belong to
+    // another file.
     const std::lock_guard lock(mutex_);
     for (int i = 0; i < count; ++i) {
         const int file = events[static_cast<size_t>(i)].data.fd;
@@ -104,7 +105,7 @@ void EventLoop::take_doorbells() {
             for (int i = 0; i < 4 * kMaxUnread && recv(file, &rings, sizeof rings, MSG_DONTWAIT) > 0;) ++i;
             continue;
         }
-        // A peer has the same file, with its flags, and could make read() wait.
+        // A peer has the same file with the same flags, and could make read() wait.
         const iovec into{&rings, sizeof rings};
         [[maybe_unused]] const ssize_t taken = preadv2(file, &into, 1, -1, RWF_NOWAIT);
     }
@@ -119,7 +120,7 @@ void EventLoop::wake() {
 }
 
 void EventLoop::wait(uint64_t ns, bool doorbells) {
-    // epoll_wait() counts milliseconds, and epoll_pwait2() is not everywhere.
+    // epoll_wait() counts in milliseconds, and epoll_pwait2() is not available everywhere.
     std::array<pollfd, 2> files{pollfd{.fd = control_, .events = POLLIN, .revents = 0},
                                 pollfd{.fd = doorbells_, .events = POLLIN, .revents = 0}};
     const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See port_name.h.
 #include "port/port_name.h"
 
 #include <net/if.h>
@@ -18,7 +17,7 @@ namespace rove::datapath {
 
 namespace {
 
-// Of a network interface of the kernel.
+// Returns the MAC of a network interface of the kernel.
 std::optional<wire::MacAddress> interface_mac(const std::string& name) {
     const int file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (file < 0) return std::nullopt;
@@ -58,7 +57,7 @@ bool is_udp(std::string_view port) {
 std::string port_argument(std::string_view port) {
     const size_t colon = port.find(':');
     if (colon == std::string_view::npos) return {};
-    // A folder's name may have commas.
+    // The name of a folder may contain commas.
     return std::string(port.substr(colon + 1, is_mesh(port) ? port.npos : port.find(',') - colon - 1));
 }
 
@@ -95,11 +94,12 @@ std::string kernel_interface(const DeviceConfig& config) {
 }
 
 uint32_t known_rate_mbps(const DeviceConfig& config) {
-    constexpr uint32_t kVirtual = 100'000;  // of a port that has no rate of its own
+    constexpr uint32_t kVirtual = 100'000;  // for a port without a rate of its own
     if (config.link_rate_mbps != 0) return config.link_rate_mbps;
     const std::string interface = kernel_interface(config);
     const std::string speed = interface.empty() ? "" : first_line_of("/sys/class/net/" + interface + "/speed");
-    const long mbps = std::strtol(speed.c_str(), nullptr, 10);  // -1 and EINVAL: it does not know, or has no carrier
+    // -1, or EINVAL on reading, if the interface has no rate or no carrier.
+    const long mbps = std::strtol(speed.c_str(), nullptr, 10);
     return mbps > 0 ? static_cast<uint32_t>(mbps) : kVirtual;
 }
 
@@ -120,7 +120,7 @@ std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config) {
         mac = interface_mac(argument(config.port, "iface"));
     else if (is_ethdev(config.port) && !is_peer_to_peer(driver) && driver != "net_tap")
         return std::nullopt;
-    // As RdmaInterface does where a port has none of its own.
+    // RdmaInterface does the same where a port has no MAC of its own.
     if (mac == wire::MacAddress{}) mac = derived_mac(parse_subnet(config.addresses.front())->address);
     return mac;
 }

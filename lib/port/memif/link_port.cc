@@ -16,12 +16,13 @@ namespace rove::datapath {
 
 namespace {
 
-// 512 frames: 2 MiB of large ones, half a MiB of 1 KiB. A buffer that comes round again while it is still in the peer's
-// second cache costs a way to the peer a line; one that has fallen out of it is had from the third. 1 MiB WRITEs near,
-// in Gb/s, with 64, 256, 512, 1024 slots: at MTU 4096 55, 145, 166, 177; at MTU 1024 38, 47, 84, 90.
+// A ring has 512 slots: 2 MiB of large frames, half a MiB of 1 KiB frames. If a buffer is used again while it is in the
+// peer's second-level cache, each line costs a round trip to the peer. Once it has left that cache, the line comes from
+// the third level. 1 MiB WRITEs between near cores, in Gb/s, with 64, 256, 512, 1024 slots: at MTU 4096 55, 145, 166,
+// 177; at MTU 1024 38, 47, 84, 90.
 constexpr uint8_t kLog2Slots = 9;
 
-constexpr size_t kMaxHandshakes = 64;  // at once, of those that others have begun
+constexpr size_t kMaxHandshakes = 64;  // at once, for those begun by other processes
 
 FileDescriptor take_spare() {
     return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -54,12 +55,14 @@ bool make_room_for_files(int file) {
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
     if (file >= 0 && static_cast<rlim_t>(file) < limit.rlim_cur - limit.rlim_cur / 4) return true;
     if (limit.rlim_cur >= limit.rlim_max) return false;
-    // Not to the hard limit at once: programs close all descriptors up to the soft one when they start others.
+    // The limit is not raised to the hard limit at once, because programs close all descriptors up to the soft limit
+    // when they start others.
     limit.rlim_cur = std::min(limit.rlim_max, 2 * limit.rlim_cur);
     return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-// A forked child closes the socket: the peer is to see the end of this process, and not the child's.
+// Records the socket so that a forked child closes it. The peer has to see the end of this process, not that of the
+// child.
 LinkPort::Link::Link(LinkId number, int socket, const MemifConnection::Settings& settings)
     : id(number),
       connection(libc::record_file(socket), settings),
@@ -93,7 +96,8 @@ FileDescriptor LinkPort::take_connection(int listener) {
         if (make_room_for_files(-1)) {
             socket = take();
         } else {
-            // A process that is left waiting there would wake us over and over. It is turned away, and may try again.
+            // A process that is left waiting in the queue would wake us over and over. So it is turned away, and may
+            // try again.
             spare_ = {};
             take();
             spare_ = take_spare();
@@ -121,7 +125,7 @@ FileDescriptor LinkPort::take_connection(int listener) {
 void LinkPort::advance(LinkId id) {
     const Lock lock(mutex_);
     const auto found = links_.find(id);
-    if (found == links_.end()) return;  // it was ended while the poller was about to call
+    if (found == links_.end()) return;  // it was ended while the event loop was about to call
     Link& link = found->second;
     const MemifConnection::State state = link.connection.advance();
     if (state == MemifConnection::State::kClosed) return end(link);
@@ -162,7 +166,8 @@ void LinkPort::end_all() {
     while (!links_.empty()) end(links_.begin()->second);
 }
 
-// The memory stays: application threads may be inside of any call until the process has ended.
+// Disconnects the links but keeps their memory, because application threads may be inside any call until the process
+// has ended.
 void LinkPort::close_all() {
     for (auto& [id, link] : links_) {
         environment_.poller.remove(link.file);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ports whose frames go through memory that is shared with other processes: a link is a memif connection to one of
-// them, with a ring each way. memif.h has one link; mesh.h has one to each neighbour that it sends to, with one ring.
+// Ports whose frames pass through memory that is shared with other processes. A link is a memif connection to one of
+// these processes, with a ring in each direction. A port of memif.h has one link. A port of mesh.h has one to each
+// neighbour that it sends to, with one ring.
 //
-// Links come and go on the background thread, which the sockets wake. A worker has a link's rings between attach() and
-// detach() of the port's user.
+// Links are created and ended by the progress thread, which their sockets wake. A worker has a link's rings between
+// attach() and detach() of the LinkObserver.
 #pragma once
 
 #include <sys/socket.h>
@@ -21,30 +22,30 @@
 
 namespace rove::datapath {
 
-// Who is at the other end of a link.
+// The process at the other end of a link.
 struct LinkPeer {
-    wire::MacAddress mac{};  // zero: it may have any
-    std::string name;        // of a mesh's member (mesh_folder.h); "": not known
+    wire::MacAddress mac{};  // zero if the peer may have any
+    std::string name;        // name of a mesh's member (mesh_folder.h); "" if unknown
 };
 
-// A link's rings, as a worker has them.
+// The rings of a link, as a worker sees them.
 struct LinkRings {
     LinkPeer peer;
-    uint16_t outlet = 0;               // the sender's
-    RingSender* sender = nullptr;      // null: the link only brings frames
-    RingReceiver* receiver = nullptr;  // null: the link only takes frames
+    uint16_t outlet = 0;               // the sender's TX target
+    RingSender* sender = nullptr;      // null if the link only receives frames
+    RingReceiver* receiver = nullptr;  // null if the link only sends frames
 };
 
-// Whoever moves the frames of links: the runtime, for its workers. Not while a worker is held.
+// Moves the frames of links. The runtime implements it for its workers. A thread that holds a worker must not call it.
 class LinkObserver {
   public:
     virtual ~LinkObserver() = default;
-    // Returns the number of a new outlet, for Path::outlet; nothing if there are too many.
+    // Returns the number of a new TX target, for Path::outlet, or nothing if there are too many.
     virtual std::optional<uint16_t> new_outlet() = 0;
-    // Takes a number back that no path has.
+    // Frees a number that no path has.
     virtual void free_outlet(uint16_t outlet) = 0;
     virtual void attach(Port& port, const LinkRings& rings) = 0;
-    // Takes what the receiver still has, first.
+    // Reads the frames that the receiver still has before it detaches the link.
     virtual void detach(Port& port, const LinkRings& rings) = 0;
     virtual void ports_changed() = 0;
 };
@@ -55,9 +56,9 @@ class LinkPort : public Port {
         EventLoop& poller;
         LinkObserver& user;
         rte_mempool* pool;
-        uint32_t frame_bytes;     // that a frame of the port can have
-        bool for_bridge = false;  // its addresses are those of others, and ARP and ND are the bridge's (interface.h)
-        transport::GracePeriod& grace = transport::NoReaders::instance();  // of the workers
+        uint32_t frame_bytes;     // the most that a frame of the port can have
+        bool for_bridge = false;  // the addresses belong to other hosts, and the bridge does ARP and ND (interface.h)
+        transport::GracePeriod& grace = transport::NoReaders::instance();  // the workers' grace period
     };
 
     bool rings() const override { return true; }
@@ -73,14 +74,14 @@ class LinkPort : public Port {
 
         const LinkId id;
         MemifConnection connection;
-        const int file;  // its socket; open as long as it is no other's
+        const int file;  // number of its socket, which `connection` owns
         const MemifConnection::Role role;
         const bool mesh;
         const ucred user;   // the process at the other end
-        uint16_t bell = 0;  // a mesh's server: the peer's
+        uint16_t bell = 0;  // the peer's bell, if we are a mesh's server
         uint16_t outlet = 0;
         LinkPeer peer;
-        // Null until it is connected.
+        // Both are null until the link is connected.
         std::unique_ptr<RingSender> sender;
         std::unique_ptr<RingReceiver> receiver;
         bool attached = false;
@@ -92,16 +93,17 @@ class LinkPort : public Port {
 
     LinkPort(uint16_t id, const Environment& environment);
 
-    // All of these under `mutex_`.
+    // The functions below are called with `mutex_` locked.
     MemifConnection::Settings settings(MemifConnection::Role role) const;
     Link& begin(int socket, const MemifConnection::Settings& settings);
-    // Returns a socket to a process that has connected to `listener`, or a closed one if none has connected or this
-    // process has no descriptor for it. Room is made for its handshake: at the expense of the process with the most
-    // handshakes that are not finished, and there of the oldest.
+    // Returns a socket to a process that has connected to `listener`, or a closed one if no process has connected or
+    // this process has no descriptor for it. If there are too many unfinished handshakes, room for one is made at the
+    // expense of the process that has the most: its oldest one ends.
     FileDescriptor take_connection(int listener);
-    // The handshake has ended. Attaches the link, now or later. Returns false if there is no room for it.
+    // Is called when the handshake is complete. Attaches the link, now or later. Returns false if there is no room for
+    // it.
     virtual bool connected(Link& link) = 0;
-    // The link is about to be forgotten.
+    // Is called when the link is about to be destroyed.
     virtual void disconnected(Link& link) = 0;
     void attach(Link& link);
     void end(Link& link);
@@ -109,23 +111,23 @@ class LinkPort : public Port {
     void close_all();
 
     const Environment environment_;
-    mutable std::mutex mutex_;      // taken before a worker is held
-    std::map<LinkId, Link> links_;  // the oldest first
+    mutable std::mutex mutex_;      // locked before a worker is held
+    std::map<LinkId, Link> links_;  // oldest first
 
   private:
     void advance(LinkId id);
 
     LinkId next_id_ = 0;
-    PortStatistics gone_;   // what the links that have gone had counted
-    FileDescriptor spare_;  // for take_connection()
+    PortStatistics gone_;   // sum of the counters of ended links
+    FileDescriptor spare_;  // spare descriptor for take_connection()
 };
 
-// Returns the process at the other end of a connected Unix socket. Its process ID is 0 if it is in another PID
-// namespace that this one does not see.
+// Returns the process at the other end of a connected Unix socket. The process ID is 0 if the process is in another PID
+// namespace, which this one does not see.
 ucred peer_of(int socket);
 
-// Raises the soft limit on descriptors if `file`, which was just opened, is near it. Then the program itself, whose
-// limit it is, has room as well. Returns false if the hard limit is reached.
+// Raises the soft limit on descriptors if `file`, which was just opened, is near it. The limit is the program's, and so
+// the program has room as well. Returns false if the hard limit is reached.
 bool make_room_for_files(int file);
 
 }  // namespace rove::datapath

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See link_queues.h.
 #include "port/memif/link_queues.h"
 
 #include <algorithm>
@@ -36,7 +35,7 @@ void LinkQueues::poll_rung(const Page& page) {
     });
 }
 
-// Rings that nothing came from since the last look wait for their bells from now on.
+// Stops polling the rings that were silent since the last call. They wait for their bells from now on.
 void LinkQueues::leave_silent() {
     rounds_ = 0;
     for (size_t i = polled_.size(); i-- > 0 && polled_.size() > kAlwaysPolled;) {

@@ -52,7 +52,7 @@ bool MemifPort::open(std::string* error) {
     const Address address(socket_path_);
     listener_ = make_local_socket();
     const bool is_file = socket_path_.front() != Address::kAbstract;
-    // A killed server has left its socket. (One that runs has claimed the port: port_claim.h.)
+    // A server that was killed has left its socket behind. (One that runs has claimed the port: port_claim.h.)
     if (is_file && !SocketFile::clear(socket_path_, SOCK_SEQPACKET)) {
         *error = "port 'memif:" + socket_path_ + "': this file exists and is no socket of yours";
         return false;
@@ -96,7 +96,7 @@ void MemifPort::accept() {
     if (FileDescriptor socket = take_connection(listener_); socket.is_open()) begin(socket.release(), own_settings());
 }
 
-// The first process to finish the handshake is the peer. Others may try again later.
+// Makes the first process that completes the handshake the peer. Others may try again later.
 bool MemifPort::connected(Link& link) {
     if (has_peer()) return false;
     link.outlet = id();

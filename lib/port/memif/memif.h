@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// "memif:SOCKET[,role=server][,id=N][,secret=TEXT]": the memif protocol, version 2.0, with one other process. Frames
-// are built and read in place. SOCKET is a path, or "@NAME", of which nothing is left in the file system. The peer may
-// be rove, DPDK's net_memif or VPP.
+// The port "memif:SOCKET[,role=server][,id=N][,secret=TEXT]", which uses the memif protocol, version 2.0, with one
+// other process. Frames are built and read in place. SOCKET is a path, or "@NAME", which leaves nothing in the file
+// system. The peer may be rove, DPDK's net_memif or VPP.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ namespace rove::datapath {
 class MemifPort final : public LinkPort {
   public:
     MemifPort(uint16_t id, const DeviceConfig& config, const Environment& environment);
-    // False if the socket cannot be made; `*error` says why.
+    // Creates the socket if this is a server. Returns false if that fails, with the reason in `*error`.
     bool open(std::string* error);
 
-    // A client tries to connect, and again until there is a server.
+    // Listens, or connects to the server. A client tries again until there is a server.
     void start() override;
     void stop() override;
     void close() override;
@@ -39,7 +39,7 @@ class MemifPort final : public LinkPort {
     uint32_t interface_id_ = 0;
     bool is_server_ = false;
     int listener_ = -1;
-    std::optional<SocketFile> socket_file_;  // of the listener, if it has a name in the file system
+    std::optional<SocketFile> socket_file_;  // the listener's file, if it has a name in the file system
 };
 
 }  // namespace rove::datapath

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See memif_connection.h.
 #include "port/memif/memif_connection.h"
 
 #include <fcntl.h>
@@ -19,17 +18,17 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr size_t kMaxRegions = 16;           // of a client; DPDK's and VPP's have 1, or 2 if they copy less
-constexpr size_t kMaxRings = 8;              // of each direction
-constexpr size_t kMaxFiles = 2;              // room for more than the one that a message may have
-constexpr uint64_t kMaxMeshBytes = 8 << 20;  // of a mesh's client: rove brings up to 5 MiB for the largest frames
+constexpr size_t kMaxRegions = 16;           // for one client; DPDK's and VPP's have 1, or 2 if they copy less
+constexpr size_t kMaxRings = 8;              // in each direction
+constexpr size_t kMaxFiles = 2;              // more than the one that a message may have
+constexpr uint64_t kMaxMeshBytes = 8 << 20;  // for a mesh's client; rove provides up to 5 MiB for the largest frames
 
-// A field of the peer's, which may lack the 0 at its end.
+// Returns a field of the peer's as text. The field may lack the 0 at its end.
 std::string text(const char* field, size_t bytes) {
     return {field, strnlen(field, bytes)};
 }
 
-// `to` has been zeroed; its last byte stays 0.
+// Requires that `to` is zeroed. Its last byte stays 0.
 template <size_t kBytes>
 void put(char (&to)[kBytes], std::string_view text) {
     std::memcpy(to, text.data(), std::min(text.size(), kBytes - 1));
@@ -49,7 +48,7 @@ constexpr uint64_t round_up(uint64_t bytes) {
     return (bytes + alignof(MemifRing) - 1) & ~(alignof(MemifRing) - 1);
 }
 
-// What is written to a file of another kind could block, or mean something.
+// Returns true if the file is an eventfd. A write to a file of another kind could block or have other effects.
 bool is_eventfd(int file) {
     std::array<char, 32> target{};
     const std::string link = "/proc/self/fd/" + std::to_string(file);
@@ -82,7 +81,7 @@ MemifConnection::~MemifConnection() {
 }
 
 MemifConnection::State MemifConnection::advance() {
-    // It ends: after the handshake, which has an end, any message closes.
+    // The loop ends: the handshake is finite, and after it any message closes the connection.
     for (Received received; state_ != State::kClosed && receive(&received);) handle(std::exchange(received, {}));
     return state_;
 }
@@ -126,7 +125,7 @@ bool MemifConnection::send(MemifMessage message, int file) {
     return sent;
 }
 
-// False: there is no more, or the connection is closed.
+// Returns false if there are no more messages, or the connection is closed.
 bool MemifConnection::receive(Received* received) {
     iovec data{&received->message, sizeof(received->message)};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxFiles * sizeof(int))> control;
@@ -137,7 +136,7 @@ bool MemifConnection::receive(Received* received) {
     header.msg_controllen = control.size();
     ssize_t bytes;
     do bytes = recvmsg(socket(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (bytes == 1 && settings_.mesh && state_ == State::kConnected);  // a sender that rang
+    while (bytes == 1 && settings_.mesh && state_ == State::kConnected);  // skips the bytes of a sender that rang
     if (bytes < 0) {
         if (errno != EAGAIN && errno != EINTR) close_with("cannot receive from the peer: " + reason_of(errno));
         return false;
@@ -224,8 +223,8 @@ void MemifConnection::hello(const MemifHello& hello) {
     send(message);
 }
 
-// The rings, and then the buffers of each. Only headers are written, and the descriptors that a foreign server looks
-// at: the rest takes no memory until it is used.
+// Creates the memory: the rings, followed by the buffers of each. It writes only the headers, and the descriptors that
+// a foreign server reads. The other pages take no memory until they are used.
 bool MemifConnection::make_memory(uint8_t log2_slots) {
     const uint32_t buffer_bytes = settings_.buffer_bytes, directions = settings_.mesh ? 1 : 2;
     assert(log2_slots >= 1 && log2_slots <= kMemifMaxLog2Slots && buffer_bytes != 0);
@@ -233,7 +232,7 @@ bool MemifConnection::make_memory(uint8_t log2_slots) {
     const auto bytes_with = [&](uint8_t log2) {
         return directions * (round_up(ring_bytes(log2)) + (uint64_t{buffer_bytes} << log2));
     };
-    // Under a limit on the size of files a link has fewer slots.
+    // Under a limit on the size of files, a link has fewer slots.
     while (log2_slots > 1 && bytes_with(log2_slots) > most_shared_bytes()) --log2_slots;
     const uint32_t slots = 1u << log2_slots;
     const uint64_t ring_spacing = round_up(ring_bytes(log2_slots)), bytes = bytes_with(log2_slots);
@@ -255,7 +254,7 @@ bool MemifConnection::make_memory(uint8_t log2_slots) {
         auto* const ring = reinterpret_cast<MemifRing*>(address + direction * ring_spacing);
         ring->cookie = kMemifCookie;
         ring->flags = kMemifMaskInterrupt;
-        // All buffers of the ring to the client are the server's to fill. The other indices are 0.
+        // All buffers of the ring to the client are offered to the server. The other indices are 0.
         if (direction == kToClient) ring->head = static_cast<uint16_t>(slots);
         for (uint32_t slot = 0; slot < slots && !settings_.mesh; ++slot) {
             const auto offset = static_cast<uint32_t>(first_buffer + uint64_t{slot} * buffer_bytes);
@@ -287,7 +286,7 @@ void MemifConnection::send_ring(Direction direction) {
     send(message, settings_.mesh ? -1 : ring.doorbell);
 }
 
-// The server has acknowledged what was sent at step_.
+// Sends the next message, because the server has acknowledged the one that was sent at step_.
 void MemifConnection::send_next() {
     step_ = static_cast<Step>(static_cast<uint8_t>(step_) + 1);
     if (step_ == Step::kAddRingToClient && settings_.mesh) step_ = Step::kConnect;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memif protocol, version 2.0: two processes exchange frames through memory that they share.
 //
-// The client makes the memory and connects to the server's SOCK_SEQPACKET socket. Over it go the messages below, which
-// describe the memory; file descriptors come with them as SCM_RIGHTS. The frames go through rings in the memory.
-// Integers are in the byte order of the machine. Sources: VPP's memif documentation, DPDK's drivers/net/memif/memif.h.
+// The client creates the memory and connects to the server's SOCK_SEQPACKET socket. The messages below are sent over
+// this socket and describe the memory. File descriptors accompany them as SCM_RIGHTS. Frames pass through rings in the
+// memory. Integers are in the byte order of the machine. Sources: VPP's memif documentation, DPDK's
+// drivers/net/memif/memif.h.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,9 @@
 
 namespace rove::datapath {
 
-constexpr uint32_t kMemifCookie = 0x3E31F20;  // begins every ring
+constexpr uint32_t kMemifCookie = 0x3E31F20;  // first word of every ring
 constexpr uint16_t kMemifVersion = 2 << 8 | 0;
-constexpr size_t kMemifNameBytes = 32;  // with the 0 that ends it
+constexpr size_t kMemifNameBytes = 32;  // including the 0 at the end
 constexpr size_t kMemifSecretBytes = 24;
 constexpr size_t kMemifReasonBytes = 96;
 constexpr uint8_t kMemifMaxLog2Slots = 14;
@@ -25,21 +26,21 @@ enum class MemifType : uint16_t {
     kAddRegion = 4,   // with the memory's descriptor
     kAddRing = 5,     // with the doorbell's descriptor, an eventfd
     kConnect = 6,     // the client's last message
-    kConnected = 7,   // the server's answer to CONNECT: frames may go
-    kDisconnect = 8,  // either's
+    kConnected = 7,   // the server's answer to CONNECT: frames may be sent
+    kDisconnect = 8,  // from either side
 };
 
 #pragma pack(push, 1)
 struct MemifHello {
     char name[kMemifNameBytes];
     uint16_t min_version, max_version;
-    uint16_t max_region, max_s2c_ring, max_c2s_ring;  // the highest index that is allowed
+    uint16_t max_region, max_s2c_ring, max_c2s_ring;  // highest allowed index
     uint8_t max_log2_slots;
 };
 
 struct MemifInit {
     uint16_t version;
-    uint32_t id;   // which of the interfaces behind the socket
+    uint32_t id;   // number of the interface behind the socket
     uint8_t mode;  // kMemifEthernet
     char secret[kMemifSecretBytes];
     char name[kMemifNameBytes];
@@ -52,10 +53,10 @@ struct MemifAddRegion {
 };
 
 struct MemifAddRing {
-    uint16_t flags;  // kMemifClientToServer, or 0: server to client
-    uint16_t index;  // among those of its direction
+    uint16_t flags;  // kMemifClientToServer, or 0 for server to client
+    uint16_t index;  // index among the rings of its direction
     uint16_t region;
-    uint32_t offset;  // of the MemifRing in its region, bytes
+    uint32_t offset;  // offset of the MemifRing in its region, bytes
     uint8_t log2_slots;
     uint16_t private_header_bytes;
 };
@@ -67,7 +68,7 @@ struct MemifConnect {
 
 struct MemifConnected {
     char name[kMemifNameBytes];
-    uint16_t bell;  // a mesh's: the client's, in the page that comes with it (bells.h)
+    uint16_t bell;  // for a mesh only: the client's bell in the page that comes with the message (bells.h)
 };
 
 struct MemifDisconnect {
@@ -91,29 +92,29 @@ struct MemifMessage {
 #pragma pack(pop)
 static_assert(sizeof(MemifMessage) == 128);
 
-// One buffer of a frame. The filling side writes flags and length; who gives the buffer writes region, offset and, as
-// the room there is, length: the client.
+// One buffer of a frame. The side that fills it writes flags and length. The client, which provides the buffer, writes
+// region, offset and, as the available room, length.
 struct MemifDescriptor {
     uint16_t flags;  // kMemifNext
     uint16_t region;
     uint32_t length;  // bytes
-    uint32_t offset;  // of the buffer in its region, bytes
+    uint32_t offset;  // offset of the buffer in its region, bytes
     uint32_t metadata;
 };
-constexpr uint16_t kMemifNext = 1;  // the frame goes on in the next descriptor
+constexpr uint16_t kMemifNext = 1;  // the frame continues in the next descriptor
 static_assert(sizeof(MemifDescriptor) == 16);
 
-// Client to server: the client fills slots and moves `head`, the server empties them and moves `tail`. Server to
-// client: the client gives empty buffers and moves `head`, the server fills them and moves `tail`. Both count modulo
-// 2^16; a slot is an index modulo the number of slots.
+// A ring. From client to server, the client fills slots and moves `head`, and the server empties them and moves `tail`.
+// From server to client, the client provides empty buffers and moves `head`, and the server fills them and moves
+// `tail`. Both indices count modulo 2^16. A slot is an index modulo the number of slots.
 struct MemifRing {
     alignas(64) uint32_t cookie;
     uint16_t flags;             // kMemifMaskInterrupt
-    uint16_t head;              // the client's
-    alignas(64) uint16_t tail;  // the server's
+    uint16_t head;              // written by the client
+    alignas(64) uint16_t tail;  // written by the server
     alignas(64) MemifDescriptor descriptors[];
 };
-constexpr uint16_t kMemifMaskInterrupt = 1;  // the receiver polls: the doorbell need not be rung
+constexpr uint16_t kMemifMaskInterrupt = 1;  // the receiver polls, so the doorbell need not be rung
 static_assert(offsetof(MemifRing, head) == 6 && offsetof(MemifRing, tail) == 64 && sizeof(MemifRing) == 128);
 
 }  // namespace rove::datapath

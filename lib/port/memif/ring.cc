@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See ring.h.
 #include "port/memif/ring.h"
 
 #include <rte_mempool.h>
@@ -19,13 +18,13 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr uint32_t kMaxFrameBytes = std::numeric_limits<uint16_t>::max();  // of an mbuf
+constexpr uint32_t kMaxFrameBytes = std::numeric_limits<uint16_t>::max();  // limit of an mbuf
 
 const MemifConnection::Ring& ring_of(const MemifConnection& connection, MemifConnection::Role role, bool fills) {
     return (role == MemifConnection::Role::kClient) == fills ? connection.to_server() : connection.to_client();
 }
 
-// To memory, without asking for what was there: whole lines.
+// Stores a whole line to memory without fetching its old content.
 void store_line(uint8_t* to, const uint8_t* from) {
 #ifdef RTE_ARCH_X86
     for (size_t at = 0; at != RTE_CACHE_LINE_SIZE; at += sizeof(__m128i))
@@ -45,8 +44,9 @@ RingSender::RingSender(const MemifConnection& connection, Role role)
     for (uint32_t slot = 0; slot < slots(); ++slot) buffer_of_[slot] = static_cast<uint16_t>(slot % used_buffers_);
 }
 
-// The last used_buffers_ slots have each buffer once, and the peer has emptied those of the slots that are free. So the
-// next slot has the buffer of the one that lies so far behind it, whatever their number was before.
+// The last used_buffers_ slots have one buffer each, and the peer has emptied the buffers of the free slots. So the
+// next slot gets the buffer of the slot that is used_buffers_ positions behind it, whatever the number of buffers was
+// before.
 uint32_t RingSender::choose_buffers(uint32_t free) {
     uint16_t at = next_;
     const auto next_buffer = [&]() -> uint16_t& { return buffer_of_[at++ & (slots() - 1)]; };
@@ -105,7 +105,7 @@ void RingSender::publish() {
     if (next_ == published_) return;
     published_ = next_;
 #ifdef RTE_ARCH_X86
-    if (non_temporal_.bypasses_cache()) _mm_sfence();  // such stores are not in the order of others
+    if (non_temporal_.bypasses_cache()) _mm_sfence();  // non-temporal stores are not ordered with other stores
 #endif
     non_temporal_.next_burst();
     __atomic_store_n(to_server_ ? &ring_->head : &ring_->tail, next_, __ATOMIC_RELEASE);
@@ -117,20 +117,21 @@ void RingSender::publish() {
 void RingSender::ring_doorbell() {
     if (bells_ == nullptr) {
         const uint64_t one = 1;
-        [[maybe_unused]] const ssize_t written = write(doorbell_, &one, sizeof one);  // full: it rings already
+        // Fails if the eventfd is full, and then it is ringing already.
+        [[maybe_unused]] const ssize_t written = write(doorbell_, &one, sizeof one);
         return;
     }
     const uint64_t sleep = bells_->ring(bell_);
     if (sleep == 0 || sleep == rung_sleep_) return;
     rung_sleep_ = sleep;
-    // Nothing that the peer does with its end can make this wait. A full socket can be read already.
+    // MSG_DONTWAIT makes sure that the peer cannot make this wait. A full socket can be read already.
     const uint8_t one = 1;
     [[maybe_unused]] const ssize_t sent = send(doorbell_, &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 RingReceiver::RingReceiver(const MemifConnection& connection, Role role, rte_mempool* pool)
     : RxQueue(true), RingView(ring_of(connection, role, false), connection.regions(), role, false), pool_(pool) {
-    disarm();  // a client of DPDK's or VPP's leaves the bell unmasked
+    disarm();  // a client of DPDK's or VPP's leaves the doorbell unmasked
 }
 
 uint16_t RingReceiver::burst(rte_mbuf** frames) {
@@ -146,7 +147,7 @@ uint16_t RingReceiver::burst(rte_mbuf** frames) {
             bytes += at.bytes;
             continue;
         }
-        // Of several slots: up to the first that has no more.
+        // A frame of several slots extends to the first slot without the `more` flag.
         const uint16_t first = next_;
         bool more = true;
         while (more && read < filled) more = place(next_++).more, ++read;

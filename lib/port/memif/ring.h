@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rings of a memif, in place: a frame is built in the buffer that the peer reads it from, and read where the peer
-// has built it.
+// The rings of a memif, used in place: a frame is built in the buffer from which the peer reads it, and is read where
+// the peer has built it.
 //
 // DESIGN NOTES
-// 1. The client brings the memory. In the ring to the server it fills slots, and their buffers are its own; in the ring
-//    to the client it offers a buffer a slot, and the server fills them. So each ring has one who fills and one who
-//    reads, by either role; what differs is which of the two indices is whose, and who says where buffers are.
-// 2. The peer can write to all of it at any time. What is taken from there is loaded once and checked, and what is our
-//    own is never looked up there: our index, and where our buffers are. An index beyond the ring means that there is
-//    nothing, for good: the peer harms itself.
-// 3. The sender rings the doorbell after it has published frames, unless the receiver has masked it. A receiver that
-// goes
-//    to sleep unmasks it, and then looks once more. A full barrier stands between the two steps of each, so that one of
-//    them sees the other. The doorbell is an eventfd, or a bell of the mesh (bells.h).
-// 4. A client's ring begins with few buffers, which its frames use in turn, whatever slots they have. When all are in
-// use,
-//    and once large frames have gone through each of them several times, their number doubles. So links that move
-//    bytes have as many buffers as slots, which leave the peer's cache before they come round again (link_port.cc),
-//    and other links take little memory.
+// 1. The client provides the memory. In the ring to the server, the client fills slots, and their buffers are its own.
+//    In the ring to the client, the client offers one buffer per slot, and the server fills it. So each ring has one
+//    sender and one receiver, whichever role they have. The role decides which of the two indices a side owns, and
+//    which side says where the buffers are.
+// 2. The peer can write to all of the memory at any time. A value from there is loaded once and checked. Our own index
+//    and the places of our own buffers are never read back from there. If an index is beyond the ring, the ring counts
+//    as empty from then on, so such a peer harms only itself.
+// 3. The sender rings the doorbell after it has published frames, unless the receiver has masked it. A receiver that is
+//    about to sleep unmasks it and then checks for frames once more. Each side has a full barrier between its two
+//    steps, so one of them sees the other. The doorbell is an eventfd, or a bell of the mesh (bells.h).
+// 4. A client's ring starts with few buffers, which its frames use in turn, whatever their slots are. Their number
+//    doubles when all are in use, and also when large frames have passed several times through each of them. So a link
+//    that moves many bytes has as many buffers as slots, and a buffer leaves the peer's cache before it is used again
+//    (link_port.cc). Other links take little memory.
 //
-// Units: slots, of which a frame takes one; only foreign peers have buffers that are smaller than a frame. Bytes.
+// Units: bytes, and slots, of which a frame takes one. Only foreign peers have buffers that are smaller than a frame.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -39,7 +38,7 @@
 
 namespace rove::datapath {
 
-// Written by a worker, read by whoever wants to know.
+// A counter that one worker writes and any thread may read.
 class RingCount {
   public:
     void add(uint64_t n) { count_.store(get() + n, std::memory_order_relaxed); }
@@ -49,7 +48,7 @@ class RingCount {
     std::atomic<uint64_t> count_{0};
 };
 
-// What both directions know of a ring.
+// The members that both directions of a ring have in common.
 class RingView {
   public:
     using Role = MemifConnection::Role;
@@ -74,14 +73,14 @@ class RingView {
     uint32_t slots() const { return 1u << log2_slots_; }
     MemifDescriptor& descriptor(uint16_t index) const { return ring_->descriptors[index & (slots() - 1)]; }
     bool is_client() const { return buffers_ != nullptr; }
-    // A client's own buffer of a slot: where it begins, counted from the first buffer.
+    // Returns where a client's own buffer for a slot begins, counted from the first buffer.
     uint32_t own_offset(uint16_t index) const { return buffer_of_[index & (slots() - 1)] * buffer_bytes_; }
     uint8_t* own_buffer(uint16_t index) const { return buffers_ + own_offset(index); }
-    // What a descriptor says, loaded once.
+    // The content of a descriptor, loaded once.
     struct Place {
-        uint8_t* buffer;  // null: not in the peer's memory
+        uint8_t* buffer;  // null if it is not within the shared memory
         uint32_t bytes;
-        bool more;  // of the frame in the next slot
+        bool more;  // true if the frame continues in the next slot
     };
     Place place(uint16_t index) const {
         const MemifDescriptor& at = descriptor(index);
@@ -95,25 +94,25 @@ class RingView {
     }
 
     MemifRing* const ring_;
-    const int doorbell_;     // an eventfd; of a mesh's link its socket
-    BellPage* const bells_;  // a mesh's, in the receiver's page; null: the doorbell is an eventfd
+    const int doorbell_;     // an eventfd, or the socket of a mesh's link
+    BellPage* const bells_;  // a mesh's page of bells at the receiver; null if the doorbell is an eventfd
     const uint16_t bell_;
     const uint8_t log2_slots_;
-    uint8_t* const buffers_;           // a client's; null: the peer's descriptors say where they are
-    const uint32_t first_buffer_;      // a client's, where they begin in its region
-    const uint32_t buffer_bytes_;      // a client's, of each
-    std::vector<uint16_t> buffer_of_;  // a client's, by slot: the number of the buffer
+    uint8_t* const buffers_;           // only a client has them; null if the peer's descriptors give the places
+    const uint32_t first_buffer_;      // offset of a client's buffers in their region
+    const uint32_t buffer_bytes_;      // size of each of a client's buffers
+    std::vector<uint16_t> buffer_of_;  // number of a client's buffer, indexed by slot
     const bool to_server_;
     const std::vector<MemifConnection::Region> regions_;
 };
 
-// The way out. Only the holder of the worker's drive lock calls it.
+// The sending side of a ring. Only the thread that holds the worker's drive lock calls it.
 class RingSender : private RingView {
   public:
     RingSender(const MemifConnection& connection, Role role);
 
-    // Where the next frame is to be built, if it has at most `bytes`. Null: no slot is free (full()), or the slot's
-    // buffer is too small.
+    // Returns where to build the next frame if it has at most `bytes`. Returns null if no slot is free (full()), or the
+    // slot's buffer is too small.
     uint8_t* next(uint32_t bytes) {
         if (full()) [[unlikely]]
             return nullptr;
@@ -123,23 +122,24 @@ class RingSender : private RingView {
         room_ = at.bytes;
         return bytes <= at.bytes ? at.buffer : nullptr;
     }
-    // Copies a frame to where next() said: past the caches, if the buffer has whole lines for it.
+    // Copies a frame to the place that next() returned. It uses non-temporal stores if the buffer has room for whole
+    // lines.
     void store(uint8_t* to, const uint8_t* frame, uint32_t bytes);
     NonTemporalPolicy& non_temporal() { return non_temporal_; }
-    // It was built there.
+    // Records that a frame was built at the place that next() returned.
     void took(uint32_t bytes) {
         put(next_++, bytes, false);
         large_ += bytes >= kLargeBytes;
         frames_.add(1);
         bytes_.add(bytes);
     }
-    // Copies a frame into as many slots as it takes. False: there are not so many.
+    // Copies a frame into as many slots as it needs. Returns false if there are too few.
     bool send_copy(const uint8_t* frame, uint32_t bytes);
     bool full() { return next_ == end_ && !look(); }
-    // Shows the peer what was taken since the last time, and wakes it if it sleeps.
+    // Makes the frames since the last call visible to the peer, and wakes the peer if it sleeps.
     void publish();
 
-    // What was taken and is not yet published: gives each, as a std::span<const uint8_t>.
+    // Passes each slot that was filled but not yet published to `give`, as a std::span<const uint8_t>.
     void for_each_unpublished(auto&& give) const {
         for (uint16_t at = published_; at != next_; ++at)
             if (const Place slot = place(at); slot.buffer != nullptr)
@@ -158,9 +158,9 @@ class RingSender : private RingView {
     }
     static constexpr uint32_t kFirstBuffers = 8;
     static constexpr uint32_t kLargeBytes = 1024;
-    static constexpr uint32_t kLapsToGrow = 4;  // of large frames through all buffers (design note 4)
+    static constexpr uint32_t kLapsToGrow = 4;  // passes of large frames through all buffers (design note 4)
 
-    // Whether the peer has emptied slots since it was last asked.
+    // Reads again which slots the peer has emptied. Returns true if there is a free slot.
     bool look() {
         const uint32_t taken = unread();
         uint32_t free = taken < used_buffers_ ? used_buffers_ - taken : 0;
@@ -169,7 +169,8 @@ class RingSender : private RingView {
         end_ = static_cast<uint16_t>(next_ + free);
         return free != 0;
     }
-    // Chooses the buffers of the next `free` slots, and of more if it takes new ones into use. Returns how many.
+    // Chooses the buffers of the next `free` slots, and of more slots if it takes new buffers into use. Returns the
+    // number of slots.
     uint32_t choose_buffers(uint32_t free);
     void ring_doorbell();
     void put(uint16_t index, uint32_t bytes, bool more) {
@@ -179,28 +180,29 @@ class RingSender : private RingView {
         at.flags = more ? kMemifNext : uint16_t{0};
     }
 
-    uint16_t next_ = 0;  // to be filled
-    uint16_t end_ = 0;   // of what is known to be free
+    uint16_t next_ = 0;  // next slot to fill
+    uint16_t end_ = 0;   // end of the slots that are known to be free
     uint16_t published_ = 0;
     uint32_t used_buffers_ = slots();  // a power of 2
-    uint32_t large_ = 0;               // frames of kLargeBytes or more since there are so many
-    uint64_t rung_sleep_ = 0;          // the peer's sleep (BellPage) that was ended last
-    uint32_t room_ = buffer_bytes_;  // of the buffer that next() has found: a client's own, or else what the peer said
+    uint32_t large_ = 0;               // frames of at least kLargeBytes since used_buffers_ last grew
+    uint64_t rung_sleep_ = 0;          // the peer's last sleep (BellPage) that we have ended
+    uint32_t room_ = buffer_bytes_;    // size of the buffer from next(): a client's own, else as the peer said
     NonTemporalPolicy non_temporal_;
     RingCount frames_, bytes_;
 };
 
-// The way in, as an RxQueue that lends.
+// The receiving side of a ring. It is a zero-copy RxQueue.
 class RingReceiver final : public RxQueue, private RingView {
   public:
-    // Frames of several slots are put together in mbufs of `pool`.
+    // Takes a pool for frames of several slots, which are assembled in its mbufs.
     RingReceiver(const MemifConnection& connection, Role role, rte_mempool* pool);
 
     uint16_t burst(rte_mbuf** frames) override;
     void release() override;
     bool arm() override;
     bool has_frames() const { return filled() != 0; }
-    // To be polled while it is armed, and read when it has rung. -1: it is a bell.
+    // Returns the file to poll while the receiver is armed, and to read when it has rung. Returns -1 if the doorbell is
+    // a bell.
     int doorbell() const { return doorbell_; }
     BellPage* bells() const { return bells_; }
     uint16_t bell() const { return bell_; }
@@ -208,16 +210,17 @@ class RingReceiver final : public RxQueue, private RingView {
 
     uint64_t frames() const { return frames_.get(); }
     uint64_t bytes() const { return bytes_.get(); }
-    uint64_t errors() const { return errors_.get(); }  // frames whose descriptors were no good
+    uint64_t errors() const { return errors_.get(); }  // frames with invalid descriptors
     uint64_t no_mbuf() const { return no_mbuf_.get(); }
 
-    // State of LinkQueues: whether it polls this ring, and whether frames came since the last call.
+    // The state that LinkQueues keeps here: whether it polls this ring, and whether frames have arrived since the last
+    // call.
     bool is_polled() const { return polled_; }
     void set_polled(bool polled) { polled_ = polled; }
     bool take_activity() { return std::exchange(seen_frames_, frames_.get()) != frames_.get(); }
 
   private:
-    // Slots that were filled and not read; none if the index is beyond the ring.
+    // Returns the number of slots that were filled and not read, or 0 if the index is beyond the ring.
     uint32_t filled() const {
         const uint16_t& index = to_server_ ? ring_->head : ring_->tail;
         const auto filled = static_cast<uint16_t>(__atomic_load_n(&index, __ATOMIC_ACQUIRE) - next_);
@@ -226,8 +229,8 @@ class RingReceiver final : public RxQueue, private RingView {
     rte_mbuf* gather(uint16_t first, uint16_t count);
 
     rte_mempool* const pool_;
-    uint16_t next_ = 0;      // to be read
-    uint16_t released_ = 0;  // before it, the peer has the slots back
+    uint16_t next_ = 0;      // next slot to read
+    uint16_t released_ = 0;  // first slot that was not returned to the peer
     bool polled_ = false;
     uint64_t seen_frames_ = 0;
     RingCount frames_, bytes_, errors_, no_mbuf_;

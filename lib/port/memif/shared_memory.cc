@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See shared_memory.h.
 #include "port/memif/shared_memory.h"
 
 #include <fcntl.h>
@@ -39,7 +38,7 @@ const char* fault_of_shared_memory(const FileDescriptor& memory, uint64_t bytes)
     const int seals = ::fcntl(memory.get(), F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
         return "memory that can shrink: it is to be a memfd with F_SEAL_SHRINK, as without zero-copy";
-    // A page that the peer gives back may not be there again when we touch it.
+    // A huge page that the peer frees may not be available when we touch it again.
     struct statfs files {};
     if (fstatfs(memory.get(), &files) != 0 || files.f_type == HUGETLBFS_MAGIC) return "memory of huge pages";
     struct stat file {};

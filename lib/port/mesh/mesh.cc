@@ -20,16 +20,17 @@ namespace rove::datapath {
 
 namespace {
 
-// The secret in INIT, which both ends must have: it names the version of the mesh's protocol (docs/protocol/mesh.md).
+// The secret in INIT, which both ends must have. It names the version of the mesh's protocol (docs/protocol/mesh.md).
 constexpr const char* kSecret = "rove mesh 2";
-// Of the addresses that are chosen.
+// The prefix lengths of addresses that were chosen automatically.
 constexpr const char *kIpv4Prefix = "/16", *kIpv6Prefix = "/64";
-constexpr uint32_t kTries = 3;  // for a link that this process lacks something for, before find() says so
-// The most links to us of one user's processes. Other users' links may take a part of this process's descriptors.
+constexpr uint32_t kTries = 3;  // attempts at a link that this process lacks a resource for, before find() reports it
+// The limits on the links of one user's processes to us. Links of other users may take a part of this process's
+// descriptors.
 constexpr size_t kMaxLinks = BellPage::kBells, kOthersPart = 4;
 
-// What a member says of itself in the protocol, where a name has 31 bytes: its MAC and the first of its addresses, by
-// which its socket is named, in base 64. The bridge has no address: 0.
+// The data that a member sends about itself in the protocol, in base 64, since a name has 31 bytes there: its MAC, and
+// the first of its addresses, after which its socket is named. The bridge has no address and sends 0.
 struct MemberInfo {
     wire::MacAddress mac{};
     wire::Gid address{};
@@ -115,7 +116,8 @@ void MeshPort::start() {
     if (is_held() || started_) return;
     started_ = true;
     environment_.poller.add(folder_->listener(), [this] { accept(); });
-    // The bridge and each member are connected from the start, whichever of them comes first: it speaks for members.
+    // The bridge and each member connect to each other at the start, whichever starts first, because the bridge answers
+    // for members.
     if (is_bridge())
         connect_to_all();
     else
@@ -137,7 +139,8 @@ size_t MeshPort::most_links_of(uid_t user) const {
     return std::min<size_t>(kMaxLinks, limit.rlim_max / kOthersPart);
 }
 
-// Returns nothing if the user has as many links as it may have, or there is no memory for its bells.
+// Returns the settings of a link from this user. Returns nothing if the user has as many links as it may have, or there
+// is no memory for its bells.
 std::optional<MemifConnection::Settings> MeshPort::settings_for(const ucred& user) {
     const auto found = users_.find(user.uid);
     if (found == users_.end()) {
@@ -169,7 +172,7 @@ void MeshPort::connect(const std::string& member, Peer& peer) {
     begin(socket.release(), own_settings(MemifConnection::Role::kClient)).peer.name = member;
 }
 
-// Remembers what this process lacked for a link, for find(), and says it once.
+// Records which resource this process lacked for a link, for find(), and reports it once.
 void MeshPort::lack(const std::string& member, Peer& peer, const std::string& why, int error) {
     peer.lacked = error;
     ++peer.tries;
@@ -199,7 +202,7 @@ bool MeshPort::connected_to(Link& link) {
     link.peer.mac = card->mac;
     link.outlet = *peer.outlet;
     attach(link);
-    // Links from that member may wait for this one.
+    // Links from that member may be waiting for this one.
     for (auto& [id, other] : links_)
         if (other.receiver != nullptr && !other.attached && other.peer.name == link.peer.name) attach(other);
     return true;
@@ -211,7 +214,7 @@ bool MeshPort::connected_from(Link& link) {
     link.peer = {card->mac, name_of(*card)};
     const auto owner = folder_->owner(link.peer.name);
     if (is_bridge() && owner != link.user.uid) return false;
-    // The answers go by a link of our own.
+    // Answers to the member use a link of our own.
     const bool can_send = owner && link.peer.name != folder_->name() && reach(link.peer.name).link != nullptr;
     if (can_send || !is_bridge()) attach(link);
     return true;
@@ -228,14 +231,15 @@ void MeshPort::disconnected(Link& link) {
         const int lacked = link.connection.lacked();
         if (lacked == EMFILE) make_room_for_files(-1);
         if (lacked != 0) lack(link.peer.name, peer, link.connection.why(), lacked);
-        // Another process may have the address by now, and paths lead there.
+        // Another process may have taken the address, and paths lead there.
         if (std::exchange(peer.link, nullptr) == &link && peer.has_paths()) reach(link.peer.name, kSeldomTryAgain);
     }
     forget_unused();
     changed_.notify_all();
 }
 
-// Forgets the members that nothing leads to any more, so that what is known of members is bounded by those that live.
+// Forgets the members to which nothing leads any more, so that the number of known members is bounded by the living
+// ones.
 void MeshPort::forget_unused() {
     std::erase_if(peers_, [&](const auto& one) {
         const Peer& peer = one.second;
@@ -245,7 +249,8 @@ void MeshPort::forget_unused() {
     });
 }
 
-// Connects to members that died and were replaced while paths led to them, and to those whose frames wait for that.
+// Connects to members that died and were replaced while paths led to them, and to members whose frames wait for our
+// link.
 void MeshPort::look_after_peers() {
     for (auto& [member, peer] : peers_) {
         peer.lacked = 0;
@@ -262,8 +267,8 @@ bool MeshPort::is_up() {
     return started_;
 }
 
-// Who has the address now, connected or about to be. No socket is named after a link-local one, which is of the MAC
-// that a peer tells when it is connected.
+// Returns the member that has the address now, connected or about to be. No socket is named after a link-local address,
+// which is derived from the MAC that a peer announces once it is connected.
 MeshPort::Peer* MeshPort::peer_of(const wire::Gid& neighbour) {
     if (is_link_local(neighbour)) {
         connect_to_all();
@@ -271,7 +276,7 @@ MeshPort::Peer* MeshPort::peer_of(const wire::Gid& neighbour) {
             return one.second.next_hop != nullptr && link_local_gid(one.second.next_hop->mac()) == neighbour;
         });
         if (found != peers_.end()) return &found->second;
-        // It may be of one that is yet to be connected.
+        // The address may belong to a member that is still connecting.
         const bool waits =
             std::any_of(peers_.begin(), peers_.end(), [](const auto& one) { return one.second.connecting; });
         return waits ? nullptr : bridge();
@@ -280,7 +285,7 @@ MeshPort::Peer* MeshPort::peer_of(const wire::Gid& neighbour) {
     return member ? &reach(*member) : bridge();
 }
 
-// Null: the mesh has none, or this is it.
+// Returns null if the mesh has no bridge, or if this is the bridge.
 MeshPort::Peer* MeshPort::bridge() {
     return folder_->has_bridge() && !is_bridge() ? &reach(std::string(MeshFolder::kBridge)) : nullptr;
 }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See mesh_folder.h.
 #include "port/mesh/mesh_folder.h"
 
 #include <arpa/inet.h>
@@ -31,12 +30,12 @@ namespace rove::datapath {
 namespace {
 
 constexpr unsigned kMaxMembers = 65533;
-// For others that claim, which takes milliseconds. It begins again with each claim, because a job may start a thousand
-// processes at once.
+// The longest wait for other processes that claim, which take milliseconds. The time starts again with each of their
+// claims, because a job may start a thousand processes at once.
 constexpr auto kLongestWait = std::chrono::seconds(10);
 constexpr auto kFirstWait = std::chrono::milliseconds(1), kLastWait = std::chrono::milliseconds(64);
 constexpr std::string_view kLockSuffix = ".lock";
-constexpr uint32_t kMinMtu = 256, kMaxMtu = 4096;  // of RoCE
+constexpr uint32_t kMinMtu = 256, kMaxMtu = 4096;  // path MTUs of RoCE
 
 std::string lock_file(const std::string& address) {
     return address + std::string(kLockSuffix);
@@ -65,7 +64,7 @@ std::string default_path() {
     return "/tmp/rove-" + std::to_string(geteuid());
 }
 
-// Why this folder is none for us, and what to do; "" if it is one.
+// Returns why this folder cannot be used and a remedy, or "" if it can.
 std::string fault_of(const struct stat& folder, bool named) {
     const bool is_sticky = (folder.st_mode & S_ISVTX) != 0, is_open = (folder.st_mode & (S_IWGRP | S_IWOTH)) != 0;
     if (named && (folder.st_uid == 0 || is_sticky)) return "";
@@ -82,12 +81,12 @@ mode_t type_of(int folder, const std::string& file) {
     return fstatat(folder, file.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 ? status.st_mode & S_IFMT : 0;
 }
 
-// A path that is short enough for a socket's name, wherever the descriptor leads to.
+// Returns a path of the descriptor that is short enough for a socket's name, wherever the file is.
 std::string path_of(int descriptor) {
     return "/proc/self/fd/" + std::to_string(descriptor);
 }
 
-// The names of what is in the directory.
+// Returns the names of the entries of the directory.
 std::vector<std::string> files_in(int directory) {
     return names_in(path_of(directory));
 }
@@ -110,7 +109,7 @@ FileDescriptor make_socket() {
 
 }  // namespace
 
-// Nobody else claims or leaves as long as it is held.
+// A lock on the folder. No other process claims or leaves while it is held.
 class MeshFolder::FolderLock {
   public:
     explicit FolderLock(int folder) : folder_(folder) {
@@ -130,14 +129,15 @@ class MeshFolder::FolderLock {
     }
     FolderLock(const FolderLock&) = delete;
     FolderLock& operator=(const FolderLock&) = delete;
-    // A child that was forked meanwhile has the descriptor too: closing ours would not be enough.
+    // Unlocks explicitly: a child that was forked meanwhile has the descriptor too, so closing ours would not be
+    // enough.
     ~FolderLock() {
         if (is_held_) flock(folder_, LOCK_UN);
     }
     bool is_held() const { return is_held_; }
 
   private:
-    // When a file was made or removed there last.
+    // Returns when a file was last created or removed there.
     static timespec change_of(int folder) {
         struct stat status {};
         fstat(folder, &status);
@@ -151,7 +151,7 @@ class MeshFolder::FolderLock {
 std::optional<MeshFolder> MeshFolder::open(const std::string& folder, std::string* error) {
     const bool named = !folder.empty();
     std::string path = named ? folder : default_path();
-    // A link is followed if a slash comes after it.
+    // A symbolic link is followed if a slash comes after it.
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     const auto refuse = [&](const std::string& why) {
         *error = "mesh folder '" + path + "' " + why;
@@ -203,7 +203,7 @@ bool MeshFolder::claim_bridge(uint32_t mtu, std::string* error) {
     return claim({std::string(kBridge)}, error);
 }
 
-// Removes what members have left that were killed.
+// Removes the files that killed members have left.
 void MeshFolder::remove_dead() const {
     for (const std::string& file : files_in(folder_.get())) {
         if (!file.ends_with(kLockSuffix)) continue;
@@ -213,14 +213,14 @@ void MeshFolder::remove_dead() const {
     }
 }
 
-// The locked file of an address. None with EWOULDBLOCK if another has it, or what is there is no file of ours; none
-// with another error if it cannot be made.
+// Returns the locked file of an address. On failure it is closed, and errno is EWOULDBLOCK if another process has the
+// lock or the existing file is not ours. Another errno means that the file cannot be created.
 FileDescriptor MeshFolder::take(const std::string& address, bool make) const {
     const std::string file = lock_file(address);
-    // O_NONBLOCK: it could be a FIFO.
+    // O_NONBLOCK, because it could be a FIFO.
     constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     FileDescriptor lock(openat(folder_.get(), file.c_str(), kFlags));
-    // Not at once with O_CREAT: in a sticky folder the kernel refuses that for files of other users.
+    // The first attempt has no O_CREAT, because in a sticky folder the kernel refuses it for files of other users.
     if (!lock.is_open() && errno == ENOENT) {
         if (!make) return lock;
         lock = FileDescriptor(openat(folder_.get(), file.c_str(), kFlags | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR));
@@ -228,7 +228,7 @@ FileDescriptor MeshFolder::take(const std::string& address, bool make) const {
     }
     if (!lock.is_open() && (errno == EMFILE || errno == ENFILE)) return lock;
     struct stat status {};
-    // One with another name as well may be a file of ours that somebody has linked there.
+    // A file that also has another name may be a file of ours that another user has linked there.
     if (lock.is_open() && fstat(lock.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink == 1 &&
         flock(lock.get(), LOCK_EX | LOCK_NB) == 0)
         return lock;
@@ -236,7 +236,7 @@ FileDescriptor MeshFolder::take(const std::string& address, bool make) const {
     return {};
 }
 
-// Removes the socket or link that a dead member had at this address, and a socket that it has not finished. False:
+// Removes the socket or symbolic link of a dead member at this address, and any unfinished socket. Returns false if
 // something is still there.
 bool MeshFolder::clear(const std::string& address) const {
     for (const std::string& file : {address, "." + address}) {
@@ -252,7 +252,7 @@ void MeshFolder::give_back(const std::vector<std::string>& addresses, const std:
         if (locks[i].is_open()) unlinkat(folder_.get(), lock_file(addresses[i]).c_str(), 0);
 }
 
-// Takes all, or none: then what is wrong with one of them, which may be that it `is_taken`.
+// Takes all addresses, or none and returns the reason. `*is_taken` says whether an address is in use.
 std::string MeshFolder::take_all(const std::vector<std::string>& addresses, bool* is_taken) {
     std::vector<FileDescriptor> locks;
     *is_taken = false;
@@ -283,7 +283,7 @@ std::string MeshFolder::take_all(const std::vector<std::string>& addresses, bool
 }
 
 std::string MeshFolder::take_lowest() {
-    // The files of dead members have been removed.
+    // The files of dead members have been removed already.
     const std::vector<std::string> listed = files_in(folder_.get());
     const std::unordered_set<std::string> files(listed.begin(), listed.end());
     for (unsigned n = 1; n <= kMaxMembers; ++n) {
@@ -299,12 +299,13 @@ std::string MeshFolder::take_lowest() {
            " addresses are in use: name another folder (mesh:DIR)";
 }
 
-// Makes the socket under another name first: whoever sees it under its own can connect.
+// Creates the socket under a temporary name, because a process that sees the final name must be able to connect.
 bool MeshFolder::listen_at(const std::string& file) {
     listener_ = make_socket();
     if (!listener_.is_open() || call_at<::bind>(listener_.get(), path_of(folder_.get()) + "/" + file) != 0)
         return false;
-    // Its mode, whatever the umask; of this very file, and not of what a link in its place may lead to.
+    // Sets the mode of the socket, whatever the umask is. The descriptor makes sure that it is this file's mode, and
+    // not that of a file to which a symbolic link in its place leads.
     const FileDescriptor socket(openat(folder_.get(), file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat status {};
     if (!socket.is_open() || fstat(socket.get(), &status) != 0 || !S_ISSOCK(status.st_mode)) return false;
@@ -312,7 +313,7 @@ bool MeshFolder::listen_at(const std::string& file) {
            listen(listener_.get(), SOMAXCONN) == 0;
 }
 
-// With all locks held and their addresses cleared.
+// Publishes the member. All locks are held, and their addresses cleared.
 bool MeshFolder::enter() {
     const std::string program = first_line_of("/proc/self/comm");
     const std::string owner = std::to_string(getpid()) + " " + program + "\n" + told_;
@@ -325,7 +326,7 @@ bool MeshFolder::enter() {
     return renameat(folder_.get(), unfinished.c_str(), folder_.get(), name().c_str()) == 0;
 }
 
-// What stands in the address's lock file; "" if there is none.
+// Returns the text in the address's lock file, or "" if there is no such file.
 std::string MeshFolder::lock_text(const std::string& address) const {
     const std::string file = lock_file(address);
     const FileDescriptor lock(openat(folder_.get(), file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -406,10 +407,11 @@ void MeshFolder::leave() {
     const FolderLock exclusion(folder_.get());
     for (const std::string& address : addresses_) {
         unlinkat(folder_.get(), address.c_str(), 0);
-        // Somebody may just be about to lock it: then it stays, for the next who claims to remove.
+        // Another process may be about to lock it. Without the folder's lock the file stays, and the next process that
+        // claims removes it.
         if (exclusion.is_held()) unlinkat(folder_.get(), lock_file(address).c_str(), 0);
     }
-    // A child that was forked may have the descriptors too.
+    // A forked child may have the descriptors too.
     for (const FileDescriptor& lock : locks_) flock(lock.get(), LOCK_UN);
     forget();
 }

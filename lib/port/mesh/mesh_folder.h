@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is on a mesh: processes that use the same folder are hosts of one network.
+// The members of a mesh: processes that use the same folder are hosts of one network.
 //
-// Each member has a name, the first of its addresses, and listens on the socket FOLDER/NAME. FOLDER/ADDRESS is a
-// symbolic link to that for every other address. Whoever has an address holds a lock on FOLDER/ADDRESS.lock, which the
-// kernel lets go when the process dies. Claiming and leaving exclude each other by a lock on the folder itself, so that
-// nobody sees half of it, and what killed members have left behind is removed by whoever claims next.
+// Each member has a name, which is the first of its addresses, and listens on the socket FOLDER/NAME. For every other
+// address, FOLDER/ADDRESS is a symbolic link to that socket. The owner of an address holds a lock on
+// FOLDER/ADDRESS.lock, which the kernel releases when the process dies. A lock on the folder itself makes claiming and
+// leaving exclude each other, so that no process sees an unfinished change. The next process that claims addresses
+// removes the files that killed members have left.
 //
-// One member may be the bridge to another network (lib/bridge): its name is kBridge, and it has no addresses.
+// One member may be the bridge to another network (lib/bridge). Its name is kBridge, and it has no addresses.
 //
-// In a folder that several users share, each can keep the others out by claiming addresses first: they trust each other
-// that far. No files outside of the folder are touched: symbolic links in it are not followed.
+// In a folder that several users share, each can keep the others out by claiming addresses first. They trust each other
+// to that extent. No file outside the folder is touched, because symbolic links in it are not followed.
 #pragma once
 
 #include <sys/types.h>
@@ -29,45 +30,48 @@ class MeshFolder {
   public:
     static constexpr std::string_view kBridge = "bridge";
 
-    // Opens `folder`, and makes it if it is not there. "": $XDG_RUNTIME_DIR/rove if that variable names a directory of
-    // this user, else /tmp/rove-UID; nobody else may write to those. Others may write to a folder that is named (a
-    // volume that containers share) if it is root's or has the sticky bit. Null if it cannot be used; `*error` is one
-    // line that says why and what to do.
+    // Opens `folder`, and creates it if it does not exist. "" means $XDG_RUNTIME_DIR/rove if that variable names a
+    // directory of this user, else /tmp/rove-UID. No other user may have write access to these two. To a folder that
+    // was named (a volume that containers share), other users may write if it is root's or has the sticky bit. Returns
+    // null if the folder cannot be used; `*error` is then one line that gives the reason and a remedy.
     static std::optional<MeshFolder> open(const std::string& folder, std::string* error);
 
     MeshFolder(MeshFolder&& other) noexcept = default;
     MeshFolder& operator=(MeshFolder&&) = delete;
     ~MeshFolder() { leave(); }
 
-    // Becomes a member with these addresses (text as inet_ntop prints it), all or none. If none is given: 10.77.H.L and
-    // fd77::N of the lowest N in 1..65533 with which both are free (H.L is N as two bytes; N is hexadecimal). False if
-    // an address is another's, or none is free; `*error` is one line that says whose. To be called once.
+    // Becomes a member with all of these addresses (text as inet_ntop prints it), or fails. If the list is empty, the
+    // addresses are 10.77.H.L and fd77::N of the lowest N in 1..65533 for which both are free. (H.L is N as two bytes;
+    // N is hexadecimal.) Returns false if an address belongs to another process or no address is free; `*error` is then
+    // one line that names the owner. It may be called once.
     bool claim(const std::vector<std::string>& addresses, std::string* error);
-    // Becomes the bridge, in the same way. It tells the path MTU that the network behind it carries.
+    // Becomes the bridge in the same way. Publishes the path MTU that the network behind it carries.
     bool claim_bridge(uint32_t mtu, std::string* error);
-    // Those claimed, and the first of them, by which other members know this one.
+    // Returns the claimed addresses. name() returns the first of them, by which other members know this one.
     const std::vector<std::string>& addresses() const { return addresses_; }
     const std::string& name() const { return addresses_.front(); }
-    // The socket that others connect to: SOCK_SEQPACKET, non-blocking.
+    // Returns the socket to which others connect: SOCK_SEQPACKET, non-blocking.
     int listener() const { return listener_.get(); }
 
-    // The name of the member that has this address; null if nobody has it. It may be dead.
+    // Returns the name of the member that has this address, or null if no member has it. The member may be dead.
     std::optional<std::string> member(const std::string& address) const;
-    // All addresses of the member of this name.
+    // Returns all addresses of the member of this name.
     std::vector<std::string> addresses_of(const std::string& member) const;
-    // Returns the user who owns the socket of the member of this name; null if there is none.
+    // Returns the user who owns the socket of the member of this name, or null if there is no such member.
     std::optional<uid_t> owner(const std::string& member) const;
-    // Whether there is a bridge, and what path MTU it has told. It may be dead.
+    // Returns true if there is a bridge. bridge_mtu() returns the path MTU that it has published. The bridge may be
+    // dead.
     bool has_bridge() const;
     std::optional<uint32_t> bridge_mtu() const;
-    // A connected socket to the member of this name, non-blocking; -1 with errno if it is dead or has never been there.
+    // Returns a connected, non-blocking socket to the member of this name, or -1 with errno if the member is dead or
+    // has never existed.
     int connect(const std::string& member) const;
-    // The names of all other members, the bridge's too; some may be dead.
+    // Returns the names of all other members, including the bridge. Some of them may be dead.
     std::vector<std::string> members() const;
 
-    // Removes what claim() made. Without a claim it does nothing.
+    // Removes the files that claim() has made. Without a claim it does nothing.
     void leave();
-    // In a forked child: closes what is the parent's, and removes nothing.
+    // Closes the parent's files in a forked child, and removes nothing.
     void after_fork_in_child();
 
   private:
@@ -89,11 +93,11 @@ class MeshFolder {
     std::string owner_of(const std::string& address) const;
 
     std::string path_;                    // for messages
-    FileDescriptor folder_;               // the directory
-    bool named_;                          // by the user: members may be other users' processes
-    std::vector<std::string> addresses_;  // empty: no member
-    std::vector<FileDescriptor> locks_;   // of each address
-    std::string told_;                    // in the lock files, behind who has them
+    FileDescriptor folder_;               // descriptor of the directory
+    bool named_;                          // named by the user, so that members may be other users' processes
+    std::vector<std::string> addresses_;  // empty if this is not a member
+    std::vector<FileDescriptor> locks_;   // one for each address
+    std::string told_;                    // text behind the owner in the lock files
     FileDescriptor listener_;
 };
 

@@ -30,7 +30,7 @@ bool same_flow(const wire::Outgoing& a, const wire::Outgoing& b) {
            std::memcmp(a.l3 - kEthernetBytes, b.l3 - kEthernetBytes, kMacsBytes) == 0;
 }
 
-// What is no datagram of RoCE, behind its Ethernet header.
+// Returns everything behind the Ethernet header as one datagram, for frames that are not RoCE.
 wire::Outgoing in_one_piece(std::span<uint8_t> frame) {
     const auto rest = frame.subspan(std::min(frame.size(), kEthernetBytes));
     return {.l3 = rest.data(), .datagram = rest, .udp_src = 0, .traffic_class = 0, .hop_limit = 0, .ipv4 = false};
@@ -58,7 +58,7 @@ uint16_t GsoSender::burst(rte_mbuf** frames, uint16_t count) {
             for (size_t i = 0; i < train.count; ++i) waits.set(train.frames[i]);
         }
     }
-    // What has gone, and what never will, first.
+    // The frames that were sent, or never will be, are put first.
     std::array<rte_mbuf*, kMaxFrames> left;
     uint16_t gone = 0, left_count = 0;
     for (uint16_t i = 0; i < count; ++i) (waits[i] ? left[left_count++] : frames[gone++]) = frames[i];
@@ -87,7 +87,7 @@ void GsoSender::group(rte_mbuf** frames, uint16_t count) {
     for (Train& train : std::span(sent_.data(), train_count_)) identify(train);
 }
 
-// Behind the last train of its flow, if that takes it.
+// Adds the frame to the last message of its flow. Returns false if there is no such message, or it has no room.
 bool GsoSender::append(const wire::Outgoing& frame, uint8_t at) {
     if (singly_ != 0) return false;
     const size_t bytes = frame.datagram.size();
@@ -126,7 +126,7 @@ GroReceiver::GroReceiver(rte_mempool* pool, FrameCounts& counts)
       spills_(std::make_unique_for_overwrite<Bytes[]>(kBurst)),
       in_one_piece_(std::make_unique_for_overwrite<Bytes>()),
       counts_(counts) {
-    ready_.reserve(kBurst * kMaxSegments);  // no packet shall allocate
+    ready_.reserve(kBurst * kMaxSegments);  // avoids allocations for each packet
 }
 
 GroReceiver::~GroReceiver() {
@@ -155,7 +155,7 @@ size_t GroReceiver::receive(int file, size_t front) {
         ready_next_ = 0;
     }
     const unsigned asked = prepare(front);
-    if (asked == 0) return 0;  // it waits in the kernel meanwhile
+    if (asked == 0) return 0;  // messages wait in the kernel meanwhile
     const int count = recvmmsg(file, messages_.data(), asked, MSG_DONTWAIT, nullptr);
     if (count <= 0) return 0;
     trains_ = false;
@@ -227,7 +227,7 @@ std::span<rte_mbuf*> GroReceiver::take(size_t message, const Message& parts) {
     return in_place ? take_in_place(slot, parts) : take_copies(slot, parts);
 }
 
-// Its frames have their mbufs' datagrams in place.
+// Returns the mbufs of a message whose datagrams are in place already.
 std::span<rte_mbuf*> GroReceiver::take_in_place(Slot& slot, const Message& parts) {
     const size_t count = parts.datagrams();
     std::copy_n(slot.mbufs.begin(), count, taken_.begin());
@@ -250,7 +250,7 @@ std::span<rte_mbuf*> GroReceiver::take_copies(Slot& slot, const Message& parts) 
     return set_datagrams(parts, count);
 }
 
-// Of those that were taken: their mbufs have nothing but the datagrams.
+// Sets the mbufs in `taken_` to hold the datagrams alone, without headers.
 std::span<rte_mbuf*> GroReceiver::set_datagrams(const Message& parts, size_t count) {
     for (size_t i = 0; i < count; ++i) {
         taken_[i]->data_off = RTE_PKTMBUF_HEADROOM + wire::kMaxLowerBytes;
@@ -259,7 +259,7 @@ std::span<rte_mbuf*> GroReceiver::set_datagrams(const Message& parts, size_t cou
     return {taken_.data(), count};
 }
 
-// Its first bytes, one behind the other.
+// Copies the first bytes of a message into contiguous memory.
 uint8_t* GroReceiver::gather(const Slot& slot, size_t bytes) {
     uint8_t* const whole = in_one_piece_->data();
     size_t gathered = 0;
@@ -271,8 +271,8 @@ uint8_t* GroReceiver::gather(const Slot& slot, size_t bytes) {
     return whole;
 }
 
-// If the first and the last are as far apart as they would be if each had the one behind that before it, so are the
-// others: whether they really are, the engine will find by their ICRCs. That saves a look at most of the bytes.
+// If the first and the last packet are as far apart as consecutive identifications would be, the others are assumed to
+// be consecutive too. If that is wrong, the engine detects it by their ICRCs. This saves reading most of the bytes.
 void GroReceiver::identify(std::span<rte_mbuf*> frames) {
     const auto last = static_cast<uint16_t>(frames.size() - 1);
     const uint16_t first = identify(*frames.front(), wire::identification(l3_of(*frames.front())));
@@ -289,7 +289,8 @@ void GroReceiver::identify(std::span<rte_mbuf*> frames) {
     }
 }
 
-// Returns what it is; as it was assumed to be if there is none: then the engine will find the ICRC wrong, and count it.
+// Sets and returns the packet's identification. If no identification is right, it is `assumed`; the engine will then
+// find the ICRC wrong and count it.
 uint16_t GroReceiver::identify(rte_mbuf& mbuf, uint16_t assumed) {
     uint8_t* const l3 = l3_of(mbuf);
     const size_t packet = mbuf.data_len - kEthernetBytes - wire::kIcrcBytes;
