@@ -59,7 +59,7 @@ Verdict run_body(const Case& which, Peer& peer) {
     peer.first = first;
     for (Order order; recv(control, &order, sizeof(order), 0) == sizeof(order);) {
         const Verdict verdict = run_body(cases()[order.index], peer);
-        // So that the other process does not wait.
+        // Ends the other process's wait for data.
         if (verdict.outcome == Outcome::kFailed) shutdown(channel, SHUT_RDWR);
         std::string answer(1, static_cast<char>(verdict.outcome));
         answer += verdict.detail;

@@ -254,7 +254,7 @@ void post_recv(ibv_qp* qp, std::vector<ibv_sge> sges, uint64_t id = 1);
 int try_post_recv(ibv_qp* qp, std::vector<ibv_sge> sges, uint64_t id = 1);
 void post_recv(ibv_srq* srq, std::vector<ibv_sge> sges, uint64_t id = 1);
 
-// Returns the next completion. The case fails if none arrives in time.
+// Returns the next completion. The case fails if no completion arrives in time.
 ibv_wc next(ibv_cq* cq, double patience = 4);
 // Returns the next completion. The case also fails if its status differs.
 ibv_wc next_is(ibv_cq* cq, ibv_wc_status status, double patience = 4);

@@ -72,7 +72,7 @@ struct Host final : Sink {
         for (const Seen& seen : events) n += seen.kind == kind;
         return n;
     }
-    // Returns the last event of this kind, and throws if there was none.
+    // Returns the last event of this kind, and throws if there was no such event.
     Seen last(EventKind kind) const {
         for (auto seen = events.rbegin(); seen != events.rend(); ++seen)
             if (seen->kind == kind) return *seen;

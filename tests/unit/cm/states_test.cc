@@ -467,7 +467,7 @@ TEST(CmStates, AnMraIsWaitedFor) {
     EXPECT_EQ(passive.host().counter(Counter::kDropState), 1u);
 }
 
-// A REJ for a REQ that its sender has abandoned has no id of ours. The GUID of the sender identifies the request.
+// A REJ for an abandoned REQ does not contain our id. The GUID of the sender identifies the request.
 TEST(CmStates, AGivenUpRequestIsWithdrawn) {
     for (const Stage stage : {Stage::kPassiveReqReceived, Stage::kPassiveRepSent}) {
         Scene scene(stage);

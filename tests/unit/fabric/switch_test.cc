@@ -136,7 +136,7 @@ TEST(RedTest, a_standing_queue_is_marked_and_only_what_is_ect) {
         EXPECT_NEAR(static_cast<double>(stats.max_queued_bytes), (kStanding + 0.5) * kBytes, kBytes / 2);
         EXPECT_EQ(stats.enqueued_packets, kPackets + kStanding);
         const double expected = ecn == wire::kEcnEct0 ? 0.8 * 0.5 * kPackets : 0;
-        // 2 % tolerance for 49 or 51 packets in the queue.
+        // The tolerance is 2 %, for 49 or 51 packets in the queue.
         EXPECT_NEAR(static_cast<double>(stats.marked_packets), expected, 0.025 * expected);
         EXPECT_EQ(std::ranges::count_if(incast.receiver->arrivals, &Probe::Arrival::ce),
                   static_cast<ptrdiff_t>(stats.marked_packets));

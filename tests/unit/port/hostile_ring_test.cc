@@ -364,8 +364,8 @@ TEST_P(HostileRingTest, AnIndexBeyondTheRingIsNothing) {
     }
 }
 
-// Non-temporal stores write whole cache lines. The bytes behind the frame in its last line must not leak memory of ours
-// to the peer.
+// Non-temporal stores write whole cache lines. The bytes behind the frame in its last line must not leak this process's
+// memory to the peer.
 TEST_P(HostileRingTest, AFrameStoredPastTheCachesIsWhole) {
     Connected connected(GetParam());
     RingSender sender(*connected.ours, GetParam());

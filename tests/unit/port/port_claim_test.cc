@@ -63,7 +63,7 @@ TEST(PortClaim, WhatAnyNumberMayOpenIsNobodys) {
 TEST(PortClaim, AnotherProcessIsToldWhoHasItUntilThatEnds) {
     const DeviceConfig config = of("net_memif0,socket=port_claim_test-" + std::to_string(getpid()));
     int ready[2];
-    // Otherwise the child treats it as a descriptor of DPDK and closes it (dpdk_files.h).
+    // Without O_CLOEXEC, the child would treat the pipe as DPDK's and close it (dpdk_files.h).
     ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
     const pid_t owner = fork();
     if (owner == 0) {
@@ -94,7 +94,7 @@ TEST(PortClaim, AnotherUsersClaimIsNotBelieved) {
     if (geteuid() != 0) GTEST_SKIP() << "needs two users";
     const DeviceConfig config = of("udp:127.0.0.77");
     int ready[2];
-    // Otherwise the child treats it as a descriptor of DPDK and closes it (dpdk_files.h).
+    // Without O_CLOEXEC, the child would treat the pipe as DPDK's and close it (dpdk_files.h).
     ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
     const pid_t squatter = fork();
     if (squatter == 0) {

@@ -208,7 +208,7 @@ TEST_F(GracePeriodTest, AGroupIsJoinedAndLeftUnderReaders) {
     EXPECT_EQ(wrong, 0u);
 }
 
-// Each worker's completions arrive exactly once and in order, in whichever ring they were pushed.
+// Each worker's completions arrive exactly once and in order, from both the old and the new ring.
 TEST_F(GracePeriodTest, ACompletionQueueGrowsUnderWorkers) {
     constexpr int kQueues = 20, kTimes = 8;
     std::array<CompletionQueue, kQueues> queues;

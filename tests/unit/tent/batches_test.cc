@@ -153,7 +153,7 @@ TEST_F(BatchesTest, FreedUnderWayItIsNotGivenAgainBefore) {
 TEST_F(BatchesTest, SeveralWhoAskAboutALargeOneSeeItGrow) {
     constexpr size_t kTasks = 200, kBytes = 64;
     std::vector<Request> requests;
-    // Separate places that are not adjacent, because adjacent ones are merged into one request.
+    // The targets are not adjacent, because adjacent requests are merged into one.
     for (size_t i = 0; i < kTasks; ++i) {
         uint8_t* const there = memory_ + kThreads * kSmall + (kTasks - 1 - i) * kBytes;
         requests.push_back({.opcode = Request::WRITE,

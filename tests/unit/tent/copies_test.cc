@@ -48,7 +48,7 @@ TEST(Copies, ALongOneDoesNotHoldTheLock) {
     uint8_t* to = allocate(*engine, kBytes, 't');
     ASSERT_EQ(write(*engine, from, Peers::kLocal, to, 32 << 10), TransferStatusEnum::COMPLETED) << "it is mapped now";
     uint64_t took_ns = 0, held_ns = 0, before_ns = 0;
-    // Several attempts, because other threads may take our core.
+    // There are several attempts, because other threads may take our core.
     for (int i = 0; i < 20 && held_ns >= took_ns / 4; ++i) {
         engine->core().shard(0).with_lock([&] { before_ns = engine->core().shard(0).held_ns.sum(); });
         const auto begun = Time::now();

@@ -67,7 +67,7 @@ TEST_F(ShardTest, ADispatchIsNotBeforeWhatOthersDid) {
 }
 
 // Each round of the background thread takes the core or the lock from a program that drives. The number of rounds must
-// not depend on the length of an earlier sleep: even a few calls in 20 us count as many.
+// not depend on the length of an earlier sleep: a few calls in 20 us already count as a program that drives.
 TEST_F(ShardTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     Task task;
     task.peer = std::make_shared<Peer>("peer", "", core.credentials());
@@ -90,8 +90,8 @@ TEST_F(ShardTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     EXPECT_LT(least, 50u);
 }
 
-// Wakes the thread like a thread that submitted a copy and made it. The background thread runs every 100 ms in any
-// case.
+// Wakes the thread as a submitter does that has copied the memory itself. The background thread runs every 100 ms in
+// any case.
 TEST_F(ShardTest, NobodyWakesTheBackgroundThreadForWhatIsDone) {
     Background background(core);
     background.start([] {});

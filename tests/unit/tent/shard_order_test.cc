@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the order in which waiting requests move, over several transports and peers, and their end if none can move.
+// Tests the order in which waiting requests move, over several transports and peers, and their end if no request can
+// move.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -228,7 +228,7 @@ TEST_F(SlotsTest, T13_BytesOfAStoppedProcessKeepNobodyOut) {
     ASSERT_EQ(other.ask('o'), "ok");
     const auto slots = join(config(20));
     other.ask('h');
-    // Retried, because a process that does not run for long looks as if it were stopped.
+    // This is retried, because a process that does not run for long looks like a stopped one.
     EXPECT_TRUE(soon([&] { return open_to(*slots, 0) == "h"; }));
     other.stop();
     EXPECT_TRUE(soon([&] { return slots->can_send(kLow, now() / (60 * kMs) * (60 * kMs) + 60 * kMs); })) << "in slot 0";

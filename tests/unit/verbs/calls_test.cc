@@ -178,7 +178,7 @@ TEST_F(VerbsTest, CallsThatReturnAnErrorAlsoLeaveItInErrno) {
     to = attr_for(IBV_QPS_RTR, 1);
     to.ah_attr.grh.dgid.raw[15] = 99;  // an address that no host has
     // The call fails after 3 s. Time that this process spends off its core does not count, because its neighbours may
-    // also be off theirs.
+    // also be off their cores.
     std::chrono::steady_clock::time_point on_its_core;
     std::thread busy_machine([&on_its_core] {
         const char* const command =

@@ -245,8 +245,8 @@ INSTANTIATE_TEST_SUITE_P(All, FaultTest,
                          testing::Combine(testing::Values(How::kUnmapped, How::kProtected, How::kTruncated),
                                           testing::Values(size_t{0}, kPage, 2 * kPage)));
 
-// A fault outside registered memory goes to the program's own handler. This also works if that handler was installed
-// after ours, and calls ours in turn.
+// A fault outside registered memory goes to the program's own handler. This also works if the program installed its
+// handler after rove's, and calls rove's in turn.
 class HandlerTest : public VerbsTest {
   protected:
     static void go_back(int, siginfo_t*, void*) { siglongjmp(back, 1); }
@@ -261,7 +261,7 @@ class HandlerTest : public VerbsTest {
 
 TEST_F(HandlerTest, FaultsOfTheProgramsOwn) {
     auto* page = static_cast<uint8_t*>(mmap(nullptr, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    // The second handler calls the handler that it replaced. That is ours, which calls the first.
+    // The second handler calls the handler that it replaced. That is rove's handler, which calls the first.
     for (const auto handler : {go_back, hand_on}) {
         struct sigaction theirs {
         }, now{};

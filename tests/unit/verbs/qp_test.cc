@@ -353,7 +353,7 @@ TEST_F(SilentPeerTest, TimeThatThisProcessIsOffItsCoreDoesNotCount) {
     ibv_qp* qp = create(attr);
     wire::Gid peer;
     std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
-    // A stranger, which the handshake waits 250 ms for.
+    // Makes the peer a stranger, for which the handshake waits 250 ms.
     from(context_).interface->hello_peers().record_answer(peer, false);
     FILE* stopper = popen("sleep 0.1; kill -STOP $PPID; sleep 0.5; kill -CONT $PPID", "r");
     ASSERT_NE(stopper, nullptr);

@@ -194,7 +194,7 @@ TEST_P(Mutations, KnownFlowChangesNothing) {
     HeaderPrediction flow;
     size_t again_count = 0;
     for (int round = 0; round < 400; ++round) {
-        // A frame is mostly followed by itself, with other bits changed.
+        // Mostly repeats the same frame, with other bits changed.
         for (size_t next = 0; next < frames.size(); next += random() % 4 == 0) {
             Frame frame = frames[next];
             for (unsigned change = random() % 3; change; --change)
