@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Set-up of DPDK's ports. What the drivers of 22.11 need is said where it is done.
+// Sets up DPDK's ports. Requirements of the drivers of 22.11 are explained where they are met.
 #include "port/ethdev/ethdev.h"
 
 #include <fcntl.h>
@@ -28,38 +28,39 @@ namespace {
 
 constexpr uint64_t kRssWanted = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
 
-// The port that EAL made for `config`. Returns 0, or what DPDK says is wrong.
+// Finds the port that EAL has created for `config`. Returns 0, or DPDK's error.
 int find_port(const DeviceConfig& config, uint16_t* port, rte_eth_dev_info* info) {
     const std::string name = config.port.substr(0, config.port.find(','));
     int result = rte_eth_dev_get_port_by_name(name.c_str(), port);
-    // "03:00.0" is called so by 24.11, and with its domain by 22.11.
+    // DPDK 24.11 keeps the name "03:00.0", and 22.11 adds the domain.
     if (result != 0 && is_pci(config.port))
         result = rte_eth_dev_get_port_by_name(pci_address(config.port).c_str(), port);
     return result != 0 ? result : rte_eth_dev_info_get(*port, info);
 }
 
-// The most that a driver adds to an MTU for a frame's length: Ethernet header, two VLAN tags and FCS are 26 bytes,
-// virtio's header beside two of them 30; rounded up.
+// The most that a driver adds to an MTU to get the length of a frame, rounded up: Ethernet header, two VLAN tags and
+// FCS are 26 bytes; virtio's header with the Ethernet header and one tag is 30.
 constexpr uint32_t kDriverBytes = 36;
 constexpr uint32_t kMinMtu = 256;
-constexpr uint32_t kPlaceBytes = 2048;  // net_af_packet's framesz unless given, and the least that AF_XDP takes
+constexpr uint32_t kPlaceBytes = 2048;  // default framesz of net_af_packet, and the least that AF_XDP accepts
 
-// The MTU that frames with so large a RoCE payload need: DPDK and Linux count what is behind Ethernet header and VLAN
-// tag.
+// Returns the MTU that frames with this RoCE payload need. DPDK and Linux count the bytes behind the Ethernet header
+// and VLAN tag.
 constexpr uint32_t needed_mtu(uint32_t roce_mtu) {
     return roce_mtu + wire::kMaxOverheadBytes - RTE_ETHER_HDR_LEN - RTE_VLAN_HLEN;
 }
 
-// The largest MTU that rte_eth_dev_configure() takes. `max_rx_pktlen` may be thousands above `max_mtu` (vmxnet3,
-// virtio), so their difference is no header's size; without a limit of its own a driver says UINT16_MAX.
+// Returns the largest MTU that rte_eth_dev_configure() accepts. `max_rx_pktlen` may be thousands above `max_mtu`
+// (vmxnet3, virtio), so their difference is not the size of a header. A driver without a limit of its own reports
+// UINT16_MAX.
 uint32_t largest_mtu(const rte_eth_dev_info& info) {
     constexpr uint32_t kFraming = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
     return std::min<uint32_t>(info.max_mtu, info.max_rx_pktlen - std::min(info.max_rx_pktlen, kFraming));
 }
 
-// The kernel tells net_tap of frames by a signal to the process, and the driver reads only after its handler ran. In
-// the program's threads it would interrupt calls, and never run if all of them block it. So the calling thread takes
-// it.
+// Directs net_tap's signals to the calling thread. The kernel announces frames to net_tap by a signal to the process,
+// and the driver reads only after its handler has run. In the program's threads the signal would interrupt calls, and
+// it would never be handled if all of them block it.
 void take_tap_signals() {
     sigset_t taken;
     sigemptyset(&taken);
@@ -68,7 +69,7 @@ void take_tap_signals() {
         if (target_of(files + name) != "/dev/net/tun") continue;
         const int fd = std::atoi(name.c_str());
         const int signal = fcntl(fd, F_GETSIG);
-        if (signal <= 0) continue;  // not net_tap's, which has chosen one
+        if (signal <= 0) continue;  // not net_tap's file, which has a signal of its choice
         const f_owner_ex here{F_OWNER_TID, gettid()};
         fcntl(fd, F_SETOWN_EX, &here);
         sigaddset(&taken, signal);
@@ -105,7 +106,7 @@ uint32_t least_buffer_bytes(const std::vector<DeviceConfig>& devices) {
         rte_eth_dev_info info{};
         if (!is_ethdev(device.port) || find_port(device, &port, &info) != 0) continue;
         least = std::max({least, info.min_rx_bufsize, uint32_t{RTE_ETHER_MTU} + kDriverBytes});
-        // These do not say so: a buffer has room for what the kernel may lay down for a frame.
+        // These drivers do not report it, but a buffer needs room for all bytes that the kernel may store for a frame.
         const std::string driver = driver_of(device.port), given = argument(device.port, "framesz");
         if (driver == "net_af_packet" || driver == "net_af_xdp")
             least = std::max({least, kPlaceBytes, static_cast<uint32_t>(std::strtoul(given.c_str(), nullptr, 10))});
@@ -129,9 +130,10 @@ bool EthdevPort::open(DeviceConfig& config, const std::vector<rte_mempool*>& poo
     has_carrier_ = !is_peer_to_peer(driver);
 
     size_t most = std::min(info.max_rx_queues, info.max_tx_queues);
-    // net_tap 22.11 offers more, but at its start writes two files a queue where there is room for RTE_MP_MAX_FD_NUM.
+    // net_tap 22.11 offers more, but at its start it writes two files for each queue where there is room for
+    // RTE_MP_MAX_FD_NUM.
     if (driver == "net_tap") most = std::min<size_t>(most, RTE_MP_MAX_FD_NUM / 2);
-    // This one says 2, and sends nothing by the second of an 82540EM.
+    // This driver reports 2, but sends nothing through the second queue of an 82540EM.
     if (driver == "net_e1000_em") most = 1;
     if (config.queues > most) {
         *error = "port '" + config.port + "': got queues = " + std::to_string(config.queues) + ", allowed 1.." +
@@ -146,10 +148,12 @@ bool EthdevPort::open(DeviceConfig& config, const std::vector<rte_mempool*>& poo
         conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & kRssWanted;
     }
     if (!choose_mtu(info, config, &conf.rxmode.mtu, error)) return false;
-    // It has its device drop all VLANs but those that it is told of, whether or not that was asked for.
+    // This driver makes its device drop all VLANs except those that it is given, whether or not filtering was
+    // requested.
     const bool filters_vlans = driver == "net_virtio" && (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_FILTER) != 0;
     if (config.vlan && filters_vlans) conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_VLAN_FILTER;
-    // Frames are freed in the pool they came from and never shared: NICs that have the faster free may use it.
+    // Frames are freed to the pool that they came from, and are never shared. So NICs that support the faster free may
+    // use it.
     conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
     if (const int result = rte_eth_dev_configure(dpdk_id_, queues_, queues_, &conf); result != 0)
         return failed("rte_eth_dev_configure", result);
@@ -157,7 +161,7 @@ bool EthdevPort::open(DeviceConfig& config, const std::vector<rte_mempool*>& poo
     if (const int result = rte_eth_dev_adjust_nb_rx_tx_desc(dpdk_id_, &rx_descriptors, &tx_descriptors); result != 0)
         return failed("rte_eth_dev_adjust_nb_rx_tx_desc", result);
     for (uint16_t queue = 0; queue < queues_; ++queue) {
-        rte_mempool* pool = pools[queue % pools.size()];  // of the worker that polls it
+        rte_mempool* pool = pools[queue % pools.size()];  // pool of the worker that polls it
         if (const int result = rte_eth_rx_queue_setup(dpdk_id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pool);
             result != 0)
             return failed("rte_eth_rx_queue_setup of " + std::to_string(rx_descriptors) + " buffers of " +
@@ -171,8 +175,8 @@ bool EthdevPort::open(DeviceConfig& config, const std::vector<rte_mempool*>& poo
         if (const int result = rte_eth_dev_vlan_filter(dpdk_id_, *config.vlan, 1); result != 0)
             return failed("rte_eth_dev_vlan_filter", result);
     if (driver == "net_tap") take_tap_signals();
-    // Ports between processes invent one. A tap's is that of the kernel's end: a bridge would keep our frames to
-    // itself.
+    // Ports between processes make up a MAC. A tap's MAC is that of the kernel's end, and with the same one a bridge
+    // would not forward our frames.
     rte_ether_addr mac{};
     if (has_carrier_ && driver != "net_tap" && rte_eth_macaddr_get(dpdk_id_, &mac) == 0)
         std::memcpy(mac_.data(), mac.addr_bytes, mac_.size());
@@ -188,8 +192,8 @@ bool EthdevPort::open(DeviceConfig& config, const std::vector<rte_mempool*>& poo
 
 bool EthdevPort::choose_mtu(const rte_eth_dev_info& info, DeviceConfig& config, uint32_t* mtu,
                             std::string* error) const {
-    // memif and af_packet of 22.11 report a largest frame of 1518 and refuse a larger MTU, but carry what fits their
-    // buffers when the MTU is left alone.
+    // memif and af_packet of 22.11 report a largest frame of 1518 bytes and refuse a larger MTU. But they carry any
+    // frame that fits their buffers if the MTU is not set.
     const bool tells = info.max_rx_pktlen > RTE_ETHER_MAX_LEN && std::string_view(info.driver_name) != "net_af_packet";
     const uint32_t largest = tells ? largest_mtu(info) : UINT16_MAX;
     uint32_t fits = config.mtu;
@@ -208,7 +212,8 @@ bool EthdevPort::choose_mtu(const rte_eth_dev_info& info, DeviceConfig& config, 
     return true;
 }
 
-// Returns 0, or a negative errno. The address of an interface of the kernel would stay changed after our end.
+// Makes the port receive frames for `mac`. Returns 0, or a negative errno. For an interface of the kernel only the
+// filter changes, because its address would stay changed after our end.
 int EthdevPort::receive_at(const wire::MacAddress& mac) {
     if (interface_.is_open()) return interface_.receive_at(mac) ? 0 : -errno;
     rte_ether_addr address;
@@ -218,13 +223,13 @@ int EthdevPort::receive_at(const wire::MacAddress& mac) {
     return rte_eth_promiscuous_enable(dpdk_id_);
 }
 
-// Frames to groups: neighbours ask for IPv6 addresses by them.
+// Makes the port receive frames to groups, by which neighbours ask for IPv6 addresses.
 void EthdevPort::receive_groups() {
     int result =
         interface_.is_open() ? (interface_.receive_all_groups() ? 0 : -errno) : rte_eth_allmulticast_enable(dpdk_id_);
     if (result != 0 && !interface_.is_open())
         if (const int other = rte_eth_promiscuous_enable(dpdk_id_); other != -ENOTSUP) result = other;
-    // Where there is neither, as with most virtual ports, nothing is filtered.
+    // A port that supports neither, as most virtual ports, filters nothing.
     if (result != 0 && result != -ENOTSUP)
         std::fprintf(stderr, "rove: port '%s' takes no multicast (%s): neighbours may not find its IPv6 addresses\n",
                      name_.c_str(), rte_strerror(-result));
@@ -233,7 +238,7 @@ void EthdevPort::receive_groups() {
 void EthdevPort::start() {
     const int result = rte_eth_dev_start(dpdk_id_);
     started_ = result == 0;
-    // Once for each reason: it is tried again every half second.
+    // Each reason is reported once, because the start is tried again every half second.
     if (std::exchange(start_result_, result) != result && !started_ && has_carrier_)
         std::fprintf(stderr, "rove: port '%s' does not start (%s), and is down until it does\n", name_.c_str(),
                      rte_strerror(-result));
@@ -255,10 +260,11 @@ void EthdevPort::stop() {
 
 bool EthdevPort::is_up() {
     if (!started_) return false;
-    // Not what DPDK says: net_af_packet of 24.11 looks at IFF_RUNNING, which the kernel changes up to a second later.
+    // DPDK's answer is not used: net_af_packet of 24.11 reads IFF_RUNNING, which the kernel changes up to a second
+    // later.
     if (interface_.is_open()) return !interface_.lost_carrier();
-    // Drivers ask the NIC in several steps and keep what they have found: a second thread that asks makes the first one
-    // see a link that is down.
+    // The rate is kept for rate_mbps(). Drivers query the NIC in several steps and keep the results, so a query from a
+    // second thread would make the first one see a link that is down.
     rte_eth_link link{};
     const bool up = rte_eth_link_get_nowait(dpdk_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
     const bool has_rate = up && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN;
@@ -272,7 +278,7 @@ void EthdevPort::restart() {
     start();
 }
 
-// AF_PACKET and AF_XDP would lose what the interface does not carry.
+// Returns the path MTU that the interface carries, because AF_PACKET and AF_XDP would lose larger frames.
 uint32_t EthdevPort::path_mtu() const {
     const std::optional<uint32_t> mtu = interface_.mtu();
     if (!mtu) return Port::path_mtu();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A port by its name in the configuration: which implementation it is.
+// Chooses the implementation of a port by its name in the configuration.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 
 namespace rove::datapath {
 
-// Opens the port that `config` names, as the `id`-th of the process. Frames that arrive are in mbufs of `pools`, which
-// are the workers'. What the port itself chooses, as a mesh's addresses, is written to `config`. Null: `*error` says
-// why.
+// Opens the port that `config` names, with the number `id` in this process. Frames that arrive are in mbufs of `pools`,
+// which are the workers'. Values that the port chooses itself, such as a mesh's addresses, are written to `config`.
+// Returns null on failure, with the reason in `*error`.
 std::unique_ptr<Port> open_port(uint16_t id, DeviceConfig& config, const LinkPort::Environment& environment,
                                 const std::vector<rte_mempool*>& pools, std::string* error);
 

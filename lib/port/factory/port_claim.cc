@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// See port_claim.h.
 #include "port/factory/port_claim.h"
 
 #include <sys/socket.h>
@@ -28,7 +27,8 @@ struct Name {
     const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-// An abstract one: nothing stays in the file system. A port's identity may be longer than a socket's name.
+// Returns an abstract name, which leaves nothing in the file system. It has a hash of the port's identity, which may be
+// longer than a socket's name.
 Name name_of(const std::string& identity) {
     Name name;
     name.address.sun_family = AF_UNIX;
@@ -42,9 +42,9 @@ int make_socket() {
     return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-// Returns the process that listens at `name`, 0 if it is in another PID namespace. -1 if there is none that counts: any
-// user may take any abstract name, so only a process of our own user or of root is believed. If another user really has
-// the port, opening it fails.
+// Returns the process that listens at `name`, or 0 if it is in another PID namespace. Returns -1 if there is no such
+// process, or it is not to be trusted: any user can take an abstract name, so only a process of our own user or of root
+// is. If a process of another user really has the port, opening the port fails.
 pid_t owner_of(const Name& name) {
     const FileDescriptor probe(make_socket());
     if (!probe.is_open()) return -1;
@@ -72,7 +72,7 @@ std::string PortClaim::identity(const DeviceConfig& config) {
     const std::string& port = config.port;
     const std::string driver = driver_of(port);
     const auto value = [&](const char* key) { return argument(port, key); };
-    if (is_mesh(port)) return {};  // any number of processes
+    if (is_mesh(port)) return {};  // for any number of processes
     if (is_interface(port)) return "interface " + port_argument(port);
     if (is_udp(port)) {
         std::string addresses;
@@ -109,7 +109,7 @@ std::optional<PortClaim> PortClaim::take(const DeviceConfig& config, std::string
     if (port.empty()) return PortClaim(-1);
     const Name name = name_of(port);
     PortClaim claim(make_socket());
-    // Without sockets there are no claims, and the driver says what it says.
+    // Without sockets there are no claims, and an error has to come from the driver.
     if (claim.socket_ < 0) return claim;
     if (bind(claim.socket_, name.get(), name.bytes) == 0 && listen(claim.socket_, SOMAXCONN) == 0) return claim;
     const pid_t owner = errno == EADDRINUSE ? owner_of(name) : -1;

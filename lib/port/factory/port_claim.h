@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which process a port belongs to. Two that open one and the same would find it up, and one of them no peer: a memif's
-// other end has one connection. Drivers say so late, in words of their own, or not at all; so whoever opens a port
-// takes a name first, which the kernel gives to one process of a network namespace and frees when that ends.
+// Makes sure that a port belongs to one process. If two processes opened the same port, both would find it up, and one
+// of them would have no peer: the other end of a memif has one connection. Drivers report this late, in their own
+// words, or not at all. So a process takes a name before it opens a port. The kernel gives the name to one process of a
+// network namespace, and frees it when that process ends.
 #pragma once
 
 #include <sys/types.h>
@@ -16,30 +17,30 @@ namespace rove::datapath {
 
 class PortClaim {
   public:
-    // Takes the port of `config`. Null, with the reason in `*error`, if another process has it. What any number of
-    // processes may open (a mesh, net_null) is nobody's, and the claim holds nothing.
+    // Claims the port of `config`. Returns null, with the reason in `*error`, if another process has it. A port that
+    // any number of processes may open (a mesh, net_null) has no owner, and its claim holds nothing.
     static std::optional<PortClaim> take(const DeviceConfig& config, std::string* error);
-    // The same reason, without taking it; "" if the port is free, or this process's.
+    // Returns the same reason without claiming the port, or "" if the port is free or belongs to this process.
     static std::string taken_by_other(const DeviceConfig& config);
 
     PortClaim(PortClaim&& other) noexcept;
     PortClaim& operator=(PortClaim&&) = delete;
     ~PortClaim();
 
-    // The descriptor at which other processes ask for the owner; -1 if the port is nobody's. Each question waits in its
-    // queue until forget_questions(); it is readable if there are any.
+    // Returns the descriptor at which other processes ask for the owner, or -1 if the port has no owner. It can be read
+    // if there are questions, which stay in its queue until forget_questions().
     int file() const { return socket_; }
     void forget_questions() const;
 
-    // What two configurations of the same port have in common; "" if it may be opened more than once. Through
-    // net_af_packet several processes see all frames of an interface, so they only need addresses of their own (a
-    // bridge has its members').
+    // Returns the text that all configurations of one port have in common, or "" if the port may be opened more than
+    // once. With net_af_packet several processes see all frames of an interface, so they only need addresses of their
+    // own (a bridge has its members' addresses).
     static std::string identity(const DeviceConfig& config);
 
   private:
     explicit PortClaim(int socket) : socket_(socket) {}
 
-    int socket_;  // bound to the name; -1: the port is nobody's
+    int socket_;  // bound to the name; -1 if the port has no owner
 };
 
 }  // namespace rove::datapath

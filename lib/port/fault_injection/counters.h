@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The counters of fault injection. They never decrease. Units: frames, but kBytes.
+// The counters of fault injection. They never decrease. Units: frames, except kBytes.
 #pragma once
 
 #include <array>
@@ -9,19 +9,19 @@
 
 namespace rove::datapath {
 
-// What happened to the frames of one path of an impaired device. Named in to_string() too.
+// The events of one path of an impaired device, counted in frames. A new value also needs a name in to_string().
 enum class ImpairCounter : uint8_t {
-    kFrames,  // came to it, whatever became of them
+    kFrames,  // reached the path, whatever happened to them next
     kBytes,
-    kLost,  // by chance, as are the next three
+    kLost,  // at random, like the next three
     kCorrupted,
     kDuplicated,
     kReordered,
-    kMarked,     // with Congestion Experienced, by chance or for the length of the queue
+    kMarked,     // with Congestion Experienced, at random or because of the queue's length
     kDelayed,    // waited for the path's rate or delay
     kDown,       // dropped: the path was down, or went down while they were on it
-    kQueueFull,  // dropped: queue_packets waited
-    kShelfFull,  // dropped: as many frames waited as a worker has room for
+    kQueueFull,  // dropped: queue_packets frames were waiting
+    kShelfFull,  // dropped: as many frames were waiting as a worker has room for
     kCount,
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where frames wait for their time: so many a worker, for all its ports and their paths together.
+// The pool of frames that wait until they are due. A worker has one pool for all its ports and their paths.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -11,8 +11,8 @@ namespace rove::datapath {
 
 class DelayedFramePool {
   public:
-    // The frames that wait are mbufs of the worker's pool, which all its ports receive into (Port::open), or of the
-    // pool for impairments: half of kImpairedMbufs (eal.h).
+    // The most frames that wait. They are mbufs of the worker's pool, into which all its ports receive
+    // (EthdevPort::open()), or of the pool for impairments. This is half of kImpairedMbufs (eal.h).
     static constexpr uint32_t kFrames = 2048;
 
     struct Frame {
@@ -27,7 +27,7 @@ class DelayedFramePool {
     DelayedFramePool(const DelayedFramePool&) = delete;
     DelayedFramePool& operator=(const DelayedFramePool&) = delete;
 
-    // Null when it is full.
+    // Returns a free entry, or null if all are in use.
     Frame* take() {
         Frame* const frame = free_;
         if (frame != nullptr) free_ = frame->next;
@@ -38,7 +38,7 @@ class DelayedFramePool {
         free_ = &frame;
     }
 
-    // First in, first out.
+    // A queue: first in, first out.
     class List {
       public:
         bool empty() const { return first_ == nullptr; }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dice.
 #include "port/fault_injection/fault_generator.h"
 
 #include <cmath>

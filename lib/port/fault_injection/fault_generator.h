@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chance, drawn from a seed: the same seed and the same frames meet the same fate. Units: frames, bits.
+// Random faults from a seed: for the same seed, the same frames have the same faults. Units: frames, bits.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace rove::datapath {
 
-// What happens to one frame. At most one of lose, hold and duplicate.
+// The faults of one frame. At most one of lose, hold and duplicate is set.
 struct FaultDecision {
     bool lose = false;
-    bool mark = false;  // Congestion Experienced, if it is of an ECN-capable transport
+    bool mark = false;  // Congestion Experienced, if the frame is of an ECN-capable transport
     bool duplicate = false;
-    uint32_t hold_frames = 0;  // reordered: comes after so many others
+    uint32_t hold_frames = 0;  // reordered: delivered after this many other frames
     int64_t flip_bit = -1;     // corrupted: this bit of the frame is inverted
     bool operator==(const FaultDecision&) const = default;
 };
 
 class FaultGenerator {
   public:
-    static constexpr uint32_t kMaxHoldFrames = 4;  // a held frame comes 1..4 frames late
+    static constexpr uint32_t kMaxHoldFrames = 4;  // a held frame is 1..4 frames late
 
     explicit FaultGenerator(uint64_t seed) : random_(seed) {}
     void set(const PathSettings& settings);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which path a frame takes, and in which order the paths' frames come out.
+// Chooses the path of each frame, and the order in which frames leave the paths.
 #include "port/fault_injection/impairment.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace rove::datapath {
 
 Impairment::Impairment(const ImpairConfig& config, DelayedFramePool& shelf, rte_mempool* pool) {
-    // Each path has its own chance: what happens on one does not depend on what the others carry.
+    // Each path has random numbers of its own, so its faults do not depend on the traffic of other paths.
     for (const PathSettings& path : config.paths)
         paths_.emplace_back(path, config.seed + paths_.size() + 1, shelf, pool);
     paths_.emplace_back(config.device, config.seed, shelf, pool);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a frame through a path.
+// Moves frames through a path.
 #include "port/fault_injection/path.h"
 
 #include "wire/in_network.h"
@@ -68,7 +68,7 @@ void ImpairedPath::forward(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf
 
 void ImpairedPath::depart(DelayedFramePool::Frame& frame, uint64_t start_ns) {
     busy_until_ns_ = start_ns;
-    if (settings_.rate_mbps != 0) {  // 1 Mb/s is 1 millibit a nanosecond
+    if (settings_.rate_mbps != 0) {  // 1 Mb/s is 1 millibit per nanosecond
         unsent_millibits_ += frame.mbuf->pkt_len * uint64_t{8000};
         busy_until_ns_ += unsent_millibits_ / settings_.rate_mbps;
         unsent_millibits_ %= settings_.rate_mbps;
@@ -77,7 +77,8 @@ void ImpairedPath::depart(DelayedFramePool::Frame& frame, uint64_t start_ns) {
     wire_.push(frame);
 }
 
-// What the transmitter has begun to send since it was last looked at. That it comes late does not show in the times.
+// Moves the frames to the wire whose transmission has begun since the last call. A late call does not change their
+// times.
 void ImpairedPath::advance(uint64_t now_ns) {
     while (!queue_.empty() && busy_until_ns_ <= now_ns) depart(queue_.pop(), busy_until_ns_);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One path: what chance does to a frame, then a queue, a transmitter of some rate and a wire of some delay. Units:
-// nanoseconds, frames, bytes.
+// One path: random faults, followed by a queue, a transmitter with a rate and a wire with a delay. Units: nanoseconds,
+// frames, bytes.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -23,16 +23,16 @@ class ImpairedPath {
     ImpairedPath(const ImpairedPath&) = delete;
     ImpairedPath& operator=(const ImpairedPath&) = delete;
 
-    // Holds for frames that come, and for those that wait for the transmitter. What is on the wire is on its way; but a
-    // path that goes down loses that too.
+    // Changes the settings, for frames that arrive and for those that wait for the transmitter. Frames on the wire stay
+    // on their way, unless the path goes down, which loses them too.
     void set(const PathSettings& settings, uint64_t now_ns);
     PathState state() const { return {settings_, counters_, queue_.size() + wire_.size() + held_count_}; }
 
-    // Takes a frame. What need not wait is appended to `out`.
+    // Accepts a frame. A frame that need not wait is appended to `out`.
     void arrive(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf*>& out);
-    // When the next frame comes out; UINT64_MAX if none is on its way.
+    // Returns when the next frame is due, or UINT64_MAX if no frame is on its way.
     uint64_t due_ns() const { return wire_.empty() ? UINT64_MAX : wire_.front().due_ns; }
-    // That frame. Only when it is due.
+    // Returns that frame. It may be called only when the frame is due.
     rte_mbuf* take(uint64_t now_ns);
 
   private:
@@ -52,12 +52,12 @@ class ImpairedPath {
     DelayedFramePool& shelf_;
     rte_mempool* pool_;
     ImpairCounters counters_;
-    std::array<WorkerQuiesced, FaultGenerator::kMaxHoldFrames>
-        held_{};  // by chance; each that comes lets those before it move on
+    // Held at random. Each frame that arrives lets those before it move on.
+    std::array<WorkerQuiesced, FaultGenerator::kMaxHoldFrames> held_{};
     uint32_t held_count_ = 0;
-    DelayedFramePool::List queue_, wire_;  // empty wire: empty queue
-    uint64_t busy_until_ns_ = 0;           // the transmitter
-    uint64_t unsent_millibits_ = 0;        // what rounding busy_until_ns_ down left; under a nanosecond's worth
+    DelayedFramePool::List queue_, wire_;  // the queue is empty if the wire is
+    uint64_t busy_until_ns_ = 0;           // for the transmitter
+    uint64_t unsent_millibits_ = 0;        // rest from rounding busy_until_ns_ down, less than a nanosecond's worth
 };
 
 }  // namespace rove::datapath

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings from text, and to text.
+// Converts settings from and to text.
 #include "port/fault_injection/settings.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace rove::datapath {
 
 namespace {
 
-// Reads what is named from "key=value" texts. The first mistake stays in `error`.
+// Reads settings from "key=value" texts. `error` keeps the first mistake.
 struct Reader {
     std::map<std::string, std::string, std::less<>> values;
     std::string known, error;

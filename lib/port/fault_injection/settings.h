@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What shall befall the frames that a device receives, path by path. The keys are the same in the configuration file
-// and in changes at run time; impaired-a.toml explains them.
+// The faults of the frames that a device receives, for each path. The keys are the same in the configuration file and
+// in changes at run time; config/impaired-a.toml explains them.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace rove::datapath {
 
-inline constexpr uint32_t kMaxPaths = 32;  // as many as telemetry's 16 KiB have room to show
+inline constexpr uint32_t kMaxPaths = 32;  // limit of telemetry's 16 KiB
 
 struct PathSettings {
     double loss = 0, duplicate = 0, corrupt = 0, reorder = 0, mark = 0;  // probabilities
     uint32_t delay_us = 0;
-    uint32_t rate_mbps = 0;  // of Ethernet frames without preamble, FCS and gap; 0: unlimited
+    uint32_t rate_mbps = 0;  // rate of Ethernet frames without preamble, FCS and gap; 0 is unlimited
     uint32_t queue_packets = 256;
-    uint32_t ecn_threshold_packets = 0;  // 0: never
+    uint32_t ecn_threshold_packets = 0;  // 0 never marks
     bool down = false;
     bool operator==(const PathSettings&) const = default;
 
-    // Names each setting with what is allowed to `visitor`, which reads or writes it.
+    // Calls `visitor` with each setting, its key and its allowed values. The visitor reads or writes the setting.
     template <class Self, class Visitor>
     static void visit(Self& self, Visitor& visitor) {
         visitor.probability("loss", self.loss);
@@ -42,13 +42,13 @@ struct PathSettings {
 };
 
 struct ImpairConfig {
-    PathSettings device;              // of frames that belong to no path: all without `paths`, else ARP, ND and ping
-    std::vector<PathSettings> paths;  // a RoCE frame belongs to the path UDP source port modulo paths
+    PathSettings device;  // for frames that belong to no path: all if `paths` is empty, else ARP, ND and ping
+    std::vector<PathSettings> paths;  // a RoCE frame takes the path with the index UDP source port modulo paths.size()
     uint64_t seed = 1;
     bool none() const { return device == PathSettings{} && paths.empty(); }
 };
 
-// What telemetry shows of a path: of all workers together, which have the same settings.
+// The state of a path in telemetry, summed over all workers, which have the same settings.
 struct PathState {
     PathSettings settings;
     ImpairCounters counters;
@@ -56,10 +56,10 @@ struct PathState {
     void add(const PathState& worker);
 };
 
-// Applies "key=value,key=value" to `settings`. Returns "", or what is wrong with it, and then nothing was changed.
+// Applies "key=value,key=value" to `settings`. Returns "", or a description of the error, and then nothing was changed.
 std::string change(PathSettings& settings, std::string_view changes);
 
-// The settings that are not the default, as change() takes them.
+// Returns the settings that differ from the defaults, in the form that change() accepts.
 std::vector<std::pair<const char*, std::string>> texts(const PathSettings& settings);
 
 }  // namespace rove::datapath

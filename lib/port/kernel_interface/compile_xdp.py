@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""compile_xdp.py CLANG MULTIARCH SOURCE HEADER: compiles SOURCE for the kernel's BPF machine, and writes the object as
-the initializer of an array of bytes. It is loaded from there: nothing has to be found when a program runs."""
+"""compile_xdp.py CLANG MULTIARCH SOURCE HEADER: compiles SOURCE for the kernel's BPF machine, and writes the object to
+HEADER as the initializer of an array of bytes. XdpProgram loads it from this array, so no file has to be found at run
+time."""
 import pathlib
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import tempfile
 def main(clang, multiarch, source, header):
     with tempfile.TemporaryDirectory() as folder:
         compiled = pathlib.Path(folder) / "object"
-        # -g: the maps are described in BTF. The headers of the kernel include those of a machine.
+        # The option -g describes the maps in BTF. The kernel's headers include headers of a machine.
         subprocess.run([clang, "-target", "bpf", "-O2", "-g", "-Wall", "-Werror", "-idirafter",
                         f"/usr/include/{multiarch}", "-c", source, "-o", compiled], check=True)
         content = compiled.read_bytes()

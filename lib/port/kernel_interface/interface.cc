@@ -20,13 +20,13 @@ namespace rove::datapath {
 
 namespace {
 
-// Places for frames that come while the worker is elsewhere, of all queues together: 16 MiB. A queue has room for a few
-// windows of packets.
+// The places for frames that arrive while the worker is elsewhere, for all queues together: 16 MiB. A queue has room
+// for a few windows of packets.
 constexpr uint32_t kChunks = 4096, kFewestChunks = 512, kMaxQueues = 64;
 constexpr auto kAskAgain = std::chrono::milliseconds(50);
 constexpr auto kProbeAgain = std::chrono::milliseconds(100);  // the kernel waits a second for an answer
-// Of a packet with a whole path MTU of payload, so without pad, what comes before and after it counts against the
-// interface's MTU but for the Ethernet header and a tag.
+// The overhead of a packet that counts against the interface's MTU. The Ethernet header and a VLAN tag do not count,
+// and a packet with a whole path MTU of payload has no pad.
 constexpr uint32_t kIpOverheadBytes = wire::kMaxOverheadBytes - 14 - 4 - 3;
 
 uint32_t path_mtu_at(uint32_t interface_mtu) {
@@ -121,7 +121,7 @@ bool InterfacePort::open(DeviceConfig& config, const std::vector<rte_mempool*>& 
     return true;
 }
 
-// `ethtool -L` may give the interface more RX queues at any time.
+// Starts the AF_PACKET queue once there are other RX queues. `ethtool -L` may add them at any time.
 void InterfacePort::serve_other_queues() {
     if (other_queues_ == nullptr || serves_other_queues_) return;
     const uint32_t now = interface_.rx_queues();
@@ -141,7 +141,7 @@ std::vector<Subnet> InterfacePort::read_addresses() const {
     };
     std::stable_sort(found.begin(), found.end(),
                      [&](const Subnet& one, const Subnet& other) { return rank(one) < rank(other); });
-    // Where the kernel has none, we have one all the same: programs count on GID 0.
+    // If the kernel has no link-local address, we have one all the same, because programs rely on GID 0.
     if (found.empty() || !is_link_local(found.front().address)) found.insert(found.begin(), {link_local_gid(mac_), 64});
     return found;
 }
@@ -208,7 +208,7 @@ void InterfacePort::close() {
     hold(true);
     started_ = false;
     event_loop_.remove(kernel_->changes());
-    if (program_ != nullptr) program_->detach();  // what comes from now on is the kernel's
+    if (program_ != nullptr) program_->detach();  // frames that arrive from now on are the kernel's
 }
 
 void InterfacePort::take_changes() {
@@ -262,7 +262,7 @@ void InterfacePort::suspect(const wire::Gid& destination) {
     if (const auto hop = kernel_->next_hop(destination)) kernel_->probe(*hop);
 }
 
-// Each group has a socket of its own: the kernel bounds how many groups one socket may be in.
+// Gives each group a socket of its own, because the kernel bounds the number of groups of one socket.
 int InterfacePort::join(const wire::Gid& group) {
     const std::lock_guard lock(mutex_);
     if (const auto found = groups_.find(group); found != groups_.end()) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// "interface:NAME": an interface of the kernel, which keeps it. RoCEv2 that comes to it is ours, all else the kernel's,
-// and so are the addresses, the routes and the neighbours, which we ask it for.
+// The port "interface:NAME", an interface that stays with the kernel. RoCEv2 that arrives there is ours, and all other
+// frames are the kernel's. The addresses, routes and neighbours are the kernel's too, and we ask for them.
 //
-// Frames come in and go out by AF_PACKET, in trains (packet_queue.h). Of an interface with several RX queues, whose
-// driver has XDP, they come in by AF_XDP (xdp_queue.h), a socket a queue; what comes to RX queues beyond those, which
-// XDP leaves to the kernel, comes in by AF_PACKET. Nothing of it outlives the process.
+// Frames are received and sent through AF_PACKET, with GSO and GRO (packet_queue.h). If the interface has several RX
+// queues and its driver has XDP, frames are received through AF_XDP (xdp_queue.h), with a socket for each queue. Frames
+// in RX queues beyond those, which XDP leaves to the kernel, are received through AF_PACKET. Nothing of this outlives
+// the process.
 //
-// For a bridge the interface is the kernel's, too, but the addresses are those of the bridge's members, so ARP and ND
-// are the bridge's, and IGMP and MLD its members'.
+// For a bridge, too, the interface stays with the kernel. But the addresses belong to the bridge's members, so the
+// bridge does ARP and ND, and its members do IGMP and MLD.
 #pragma once
 
 #include <chrono>
@@ -33,8 +34,8 @@ class InterfacePort final : public Port {
   public:
     InterfacePort(uint16_t id, const LinkPort::Environment& environment)
         : Port(id), event_loop_(environment.poller), user_(environment.user), for_bridge_(environment.for_bridge) {}
-    // Fills in the addresses of `config`, and lowers its MTU to what the interface carries. Each queue is of the worker
-    // whose pool it is. False, and says why in `*error`.
+    // Adds the interface's addresses to `config`, and lowers its MTU to one that the interface carries. Each queue
+    // belongs to the worker whose pool it uses. Returns false on failure, with the reason in `*error`.
     bool open(DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error);
 
     std::unique_ptr<RxQueue> make_rx_queue(uint16_t queue) override { return std::move(opened_[queue]); }
@@ -62,9 +63,9 @@ class InterfacePort final : public Port {
 
   private:
     bool is_up() override;
-    // In the order of verbs: first a link-local one, then IPv4, then IPv6.
+    // Returns the addresses in the order of verbs: a link-local one first, then IPv4, then IPv6.
     std::vector<Subnet> read_addresses() const;
-    // What XDP takes from the kernel.
+    // Sets the addresses whose frames XDP takes from the kernel.
     void take_frames_to(const std::vector<Subnet>& addresses);
     bool open_xdp(uint32_t frame_bytes, const std::vector<rte_mempool*>& pools, std::string* error);
     void take_changes();
@@ -76,26 +77,27 @@ class InterfacePort final : public Port {
     std::string name_;
     std::optional<Rtnetlink> kernel_;
     KernelInterface interface_;
-    std::unique_ptr<XdpProgram> program_;  // null: AF_PACKET
+    std::unique_ptr<XdpProgram> program_;  // null with AF_PACKET
     uint32_t xdp_queues_ = 0;              // RX queues that have an AF_XDP socket
-    PacketQueue* other_queues_ = nullptr;  // of the frames of the others, with XDP
-    bool serves_other_queues_ = false;     // by the housekeeping thread
-    // Of the workers, as soon as they have taken them.
+    PacketQueue* other_queues_ = nullptr;  // for the frames of the other RX queues, with XDP
+    bool serves_other_queues_ = false;     // for the housekeeping thread only
+    // The queues, until the workers have taken them.
     std::vector<std::unique_ptr<KernelQueue>> opened_;
     std::vector<std::unique_ptr<PacketSender>> opened_senders_;
     std::vector<KernelQueue*> receivers_;
     std::vector<PacketSender*> senders_;
     std::set<wire::Gid> taken_;
     std::atomic<uint32_t> path_mtu_{UINT32_MAX};
-    std::atomic<bool> started_{false}, addresses_changed_{false};  // relaxed: as Port::held_
-    std::chrono::steady_clock::time_point probed_{};               // of the worker whose requests were last suspected
+    std::atomic<bool> started_{false}, addresses_changed_{false};  // relaxed, like Port::held_
+    // Time of the last probe; for the worker whose requests were not answered.
+    std::chrono::steady_clock::time_point probed_{};
 
-    std::mutex mutex_;  // guards what follows
+    std::mutex mutex_;  // guards the members that follow
     std::condition_variable learnt_;
-    std::map<wire::Gid, std::shared_ptr<transport::NextHop>> next_hops_;  // by neighbour
+    std::map<wire::Gid, std::shared_ptr<transport::NextHop>> next_hops_;  // keyed by neighbour
     struct Group {
-        FileDescriptor file;  // a socket that is in it
-        uint32_t joined = 0;  // how many members it has
+        FileDescriptor file;  // a socket that has joined it
+        uint32_t joined = 0;  // number of its members
     };
     std::map<wire::Gid, Group> groups_;
 };

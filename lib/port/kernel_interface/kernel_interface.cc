@@ -26,13 +26,13 @@ void KernelInterface::open(unsigned index) {
     if (if_indextoname(index, name) == nullptr) return;
     name_ = name;
     index_ = static_cast<int>(index);
-    // A forked child closes it, and the filter's.
+    // A forked child closes this file and the filter's.
     if (socket_ < 0) socket_ = libc::record_file(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 }
 
 bool KernelInterface::lost_carrier() const {
     if (socket_ < 0) return false;
-    // Not IFF_RUNNING: the kernel changes that up to a second later.
+    // IFF_RUNNING is not used, because the kernel changes it up to a second later.
     ethtool_value link{.cmd = ETHTOOL_GLINK, .data = 0};
     ifreq request{};
     name_.copy(request.ifr_name, sizeof(request.ifr_name) - 1);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface of the kernel that a port sends through: what ethtool and the older calls tell of it. DPDK's
-// net_af_packet and net_af_xdp (22.11) call the link up whatever becomes of it, and know nothing of the interface's MTU
-// and of most of its filter.
+// The kernel's interface through which a port sends, as ethtool and the older calls describe it. DPDK's net_af_packet
+// and net_af_xdp (22.11) always report the link as up, and know neither the interface's MTU nor most of its filter.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +18,19 @@ class KernelInterface {
     KernelInterface(const KernelInterface&) = delete;
     KernelInterface& operator=(const KernelInterface&) = delete;
 
-    // From now on that with this index, in the calling thread's network namespace.
+    // Selects the interface with this index, in the calling thread's network namespace.
     void open(unsigned index);
     bool is_open() const { return socket_ >= 0; }
 
-    // False as long as nothing is known: none is open, or its driver does not tell.
+    // Returns true if the carrier is known to be lost. Returns false while nothing is known, because no interface is
+    // open or its driver does not report the carrier.
     bool lost_carrier() const;
     std::optional<uint32_t> mtu() const;  // bytes
-    // In use; 1 if its driver does not tell.
+    // Returns the number of RX queues in use, or 1 if the driver does not report it.
     uint32_t rx_queues() const;
-    // Has its filter pass frames to `mac`, and frames to all groups, until this object or the process ends. Of the
-    // process alone: the interface's own address stays. Return false if the kernel refuses, and leave why in errno.
+    // Makes the interface's filter pass frames to `mac`, or frames to all groups, until this object or the process
+    // ends. This concerns the process alone: the interface's own address stays. Returns false and sets errno if the
+    // kernel refuses.
     bool receive_at(const wire::MacAddress& mac);
     bool receive_all_groups();
 
@@ -37,7 +38,7 @@ class KernelInterface {
     bool join(uint16_t type, const wire::MacAddress& mac);
 
     int socket_ = -1;
-    int filter_ = -1;  // a packet socket that receives nothing itself: filters are its memberships
+    int filter_ = -1;  // a packet socket that receives nothing itself: its memberships are the filter
     int index_ = 0;
     std::string name_;
 };

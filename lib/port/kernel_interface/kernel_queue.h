@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that come to an interface, for interface.h: what AF_XDP and AF_PACKET have in common. A socket's file can be
-// waited for.
+// The frames that arrive at an interface, for interface.h. The class has the common part of AF_XDP and AF_PACKET. A
+// thread can wait for the socket's file.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class KernelQueue : public RxQueue {
 
     int file() const { return file_.get(); }
     const FrameCounts& counts() const { return counts_; }
-    virtual uint64_t missed() = 0;  // had no place
+    virtual uint64_t missed() = 0;  // frames without a place
 
   protected:
     KernelQueue(FileDescriptor file, EventLoop& poller, bool is_zero_copy)
@@ -40,7 +40,7 @@ class KernelQueue : public RxQueue {
 
   private:
     EventLoop& event_loop_;
-    bool rings_ = false;  // it is among the poller's doorbells
+    bool rings_ = false;  // the file is one of the event loop's doorbells
 };
 
 }  // namespace rove::datapath

@@ -32,12 +32,12 @@ namespace rove::datapath {
 namespace {
 
 constexpr int kSendBufferBytes = 4 << 20, kReceiveBufferBytes = 16 << 20;
-// TrainHeader's: VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_UDP_L4.
+// The values VIRTIO_NET_HDR_F_NEEDS_CSUM and VIRTIO_NET_HDR_GSO_UDP_L4, for TrainHeader.
 constexpr uint8_t kNeedsChecksum = 1, kUdpTrain = 5;
 
-// RoCEv2 as roce.bpf.c has it, in the older language, which needs no privilege beyond the socket's; and, for a bridge,
-// the others. A VLAN's tag stands beside the frame, and until Linux 6.2 its number is still there when the frame has
-// come to the VLAN's own interface, where it is no longer tagged.
+// The filter for RoCEv2, as in roce.bpf.c, but in classic BPF, which needs no privilege beyond the socket's. For a
+// bridge it also accepts the other kinds. A VLAN tag is kept outside the frame. Until Linux 6.2 its number is still
+// there when the frame has reached the VLAN's own interface, where it is no longer tagged.
 constexpr uint16_t kLoadHalf = BPF_LD | BPF_H | BPF_ABS, kLoadByte = BPF_LD | BPF_B | BPF_ABS;
 constexpr uint16_t kIfEqual = BPF_JMP | BPF_JEQ | BPF_K, kIfBits = BPF_JMP | BPF_JSET | BPF_K;
 constexpr uint16_t kReturn = BPF_RET | BPF_K;
@@ -50,7 +50,7 @@ constexpr std::array<sock_filter, 27> filter(PacketKinds kinds) {
         {kLoadHalf, 0, 0, static_cast<uint32_t>(SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT)},
         {kIfEqual, 2, 0, 0},  // to 4
         {kLoadHalf, 0, 0, static_cast<uint32_t>(SKF_AD_OFF + SKF_AD_VLAN_TAG)},
-        {kIfBits, 21, 0, 0x0FFF},  // of a VLAN, so for another interface: to 25
+        {kIfBits, 21, 0, 0x0FFF},  // tagged for a VLAN, so for another interface: to 25
         {kLoadHalf, 0, 0, offsetof(ethhdr, h_proto)},
         {kIfEqual, 0, 10, ETH_P_IP},  // else to 16
         {kLoadByte, 0, 0, kIp + offsetof(iphdr, protocol)},
@@ -89,7 +89,7 @@ int set(int file, int option, const Value& value) {
     return setsockopt(file, SOL_PACKET, option, &value, sizeof value) == 0 ? 0 : errno;
 }
 
-// Past the system's bound, if we may.
+// Sets the size of a socket's buffer, beyond the system's bound if we may.
 void set_buffer(int file, int option, int forced, int bytes) {
     for (const int one : {option, forced}) setsockopt(file, SOL_SOCKET, one, &bytes, sizeof bytes);
 }
@@ -102,9 +102,10 @@ int bind_to(int file, unsigned interface, uint16_t protocol) {
     return bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
 }
 
-// Who else would answer that nobody is there: the kernel, for want of a listener. This one is never read, and gets
-// nothing. It takes trains: else the kernel would cut them for it, and a NIC's driver makes none for nobody. (If
-// somebody listens already, he will do.)
+// Opens a socket that keeps the kernel from answering that the port is unreachable, as it does if there is no listener.
+// The socket is never read, and gets nothing. It has GRO: without that, the kernel would segment messages for it, and a
+// NIC's driver makes no GRO messages without a listener that accepts them. (If another process is listening already,
+// that is sufficient.)
 FileDescriptor open_sink_socket(int family, const std::string& interface) {
     FileDescriptor file(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!file.is_open() || attach_filter(file.get(), kNothing) != 0) return {};
@@ -124,7 +125,7 @@ FileDescriptor open_sink_socket(int family, const std::string& interface) {
     return bound == 0 ? std::move(file) : FileDescriptor();
 }
 
-// Where a frame's datagram begins; of a frame without one, where its packet does. Of the frame's `head`, kHeadBytes can
+// Returns where a frame's datagram begins, or its packet if the frame has no datagram. `head` has kHeadBytes that can
 // be read.
 constexpr size_t kHeadBytes = kIp + offsetof(iphdr, protocol) + 1;
 size_t lower_bytes(const uint8_t* head) {
@@ -139,7 +140,7 @@ size_t lower_bytes(const uint8_t* head) {
 
 std::unique_ptr<PacketQueue> PacketQueue::open(const std::string& interface, unsigned index, PacketKinds kinds,
                                                rte_mempool* pool, EventLoop& poller, int* error) {
-    FileDescriptor file(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));  // nothing comes before it is bound
+    FileDescriptor file(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));  // nothing arrives before it is bound
     if (!file.is_open()) {
         *error = errno;
         return nullptr;
@@ -152,7 +153,7 @@ std::unique_ptr<PacketQueue> PacketQueue::open(const std::string& interface, uns
 PacketQueue::PacketQueue(FileDescriptor file, unsigned index, EventLoop& poller, rte_mempool* pool)
     : KernelQueue(std::move(file), poller, false), index_(index), trains_(pool, counts_) {}
 
-// 0, or errno.
+// Returns 0 or an errno.
 int PacketQueue::prepare(const std::string& interface, PacketKinds kinds) {
     for (const int family : {AF_INET, AF_INET6}) listeners_.push_back(open_sink_socket(family, interface));
     if (const int error = set(file(), PACKET_IGNORE_OUTGOING, int{1}); error != 0) return error;
@@ -199,14 +200,14 @@ void PacketQueue::take(size_t message) {
         std::memcpy(at, headers.data(), lower);
         if (frames.size() > 1)
             wire::set_datagram_bytes(at + kIp, datagram);
-        else if (has_datagrams && (told.flags & kNeedsChecksum) != 0)  // it never was on a wire
+        else if (has_datagrams && (told.flags & kNeedsChecksum) != 0)  // it was never on a wire
             wire::set_udp_checksum(at + kIp, 0);
     }
     if (frames.size() > 1 && lower == kUdpOverIpv4 + sizeof(udphdr)) trains_.identify(frames);
     trains_.add(frames);
 }
 
-// The kernel counts from the last time that it was asked.
+// The kernel counts from the last query.
 uint64_t PacketQueue::missed() {
     tpacket_stats told{};
     socklen_t bytes = sizeof told;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// For XDP, by clang's target bpf: RoCEv2 that comes to an interface, and to one of its addresses, goes to the sockets
-// of who has loaded this, one an RX queue (xdp_program.h). Everything else goes on to the kernel: what it forwards, and
-// what we do not parse ourselves, IPv4 options and fragments, IPv6 extension headers, VLANs. What is tagged with a VID
-// comes again to the kernel's interface of that VLAN, untagged. There is no UDP checksum any more: that of a frame from
-// the same host nobody has completed, and says so to nobody here; the ICRC covers all that it does.
-// The headers of libbpf need the types of the kernel's headers before them.
+// The XDP program, compiled by clang for the target bpf. RoCEv2 that arrives at an interface, for one of its addresses,
+// is passed to the sockets of the process that has loaded the program, one for each RX queue (xdp_program.h). All other
+// frames continue to the kernel: those that it forwards, and those that we do not parse ourselves, with IPv4 options,
+// fragments, IPv6 extension headers or VLANs. A frame that is tagged with a VID arrives once more, untagged, at the
+// kernel's interface of that VLAN.
+//
+// The program clears the UDP checksum. If a frame is from the same host, its checksum was never completed, and XDP does
+// not show that. The ICRC covers everything that the checksum does. The headers of libbpf need the types of the
+// kernel's headers before them.
 // clang-format off
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -27,7 +30,7 @@ struct vlan {
     __be16 type;
 };
 
-// By RX queue. The loader knows how many there are.
+// The sockets, by RX queue. The loader sets the number of queues.
 struct {
     __uint(type, BPF_MAP_TYPE_XSKMAP);
     __uint(max_entries, 1);
@@ -35,7 +38,7 @@ struct {
     __type(value, __u32);
 } sockets SEC(".maps");
 
-// The addresses, and groups. IPv4's are mapped into IPv6.
+// The addresses and groups. IPv4 addresses are mapped into IPv6.
 struct address {
     __be32 words[4];
 };
@@ -46,7 +49,7 @@ struct {
     __type(value, __u8);
 } addresses SEC(".maps");
 
-// frags: a frame may be longer than a page. Its headers are in the first.
+// A frame may be longer than a page, hence "frags". Its headers are in the first page.
 SEC("xdp.frags")
 int to_sockets(struct xdp_md* frame) {
     const void* const end = (void*)(long)frame->data_end;

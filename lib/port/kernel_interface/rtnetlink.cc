@@ -19,9 +19,10 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr size_t kAnswerBytes = 8192;  // of a datagram; the kernel makes those of a dump so large
+constexpr size_t kAnswerBytes = 8192;  // largest datagram; the kernel uses this size for dumps
 constexpr uint16_t kKnown =
-    NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;  // an address stands there
+    // States in which the address is known.
+    NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
 constexpr unsigned kCarrier = 1 << 16;  // IFF_LOWER_UP, which only the kernel's own <linux/if.h> has
 constexpr uint8_t kIpv4Bits = 32, kIpv6Bits = 128;
 
@@ -29,7 +30,7 @@ uint8_t family_of(const wire::Gid& address) {
     return wire::is_ipv4_mapped(address) ? AF_INET : AF_INET6;
 }
 
-// The address as the kernel has it: 4 bytes or 16.
+// Returns the address as the kernel has it, in 4 or 16 bytes.
 std::span<const uint8_t> bytes_of(const wire::Gid& address) {
     return std::span<const uint8_t>(address).subspan(wire::is_ipv4_mapped(address) ? 12 : 0);
 }
@@ -41,7 +42,7 @@ std::optional<wire::Gid> gid_of(uint8_t family, std::span<const uint8_t> bytes) 
     return gid;
 }
 
-// A message with a body and attributes, to be sent.
+// A message to be sent, with a body and attributes.
 class Request {
   public:
     template <class Body>
@@ -69,7 +70,8 @@ class Request {
     alignas(nlmsghdr) std::array<char, 256> bytes_{};
 };
 
-// A message of the kernel's: its body, and gives each attribute as its type and its bytes.
+// Returns the body of a message from the kernel. each_attribute() passes the type and the bytes of each attribute to
+// `give`.
 template <class Body>
 const Body& body_of(const nlmsghdr& message) {
     return *static_cast<const Body*>(NLMSG_DATA(&message));
@@ -100,7 +102,7 @@ int open_socket(uint32_t groups) {
     return -1;
 }
 
-// The messages in one datagram. False: it was the last of an answer.
+// Passes the messages in one datagram to `give`. Returns false if the datagram was the last of an answer.
 bool each_message(const char* data, size_t size, auto&& give) {
     auto left = static_cast<unsigned>(size);
     bool more = true;
@@ -112,7 +114,8 @@ bool each_message(const char* data, size_t size, auto&& give) {
     return more;
 }
 
-// Sends it, and gives the messages of the answer. A socket of its own for each question: no thread waits for another's.
+// Sends the request and passes the messages of the answer to `give`. Each request has a socket of its own, so no thread
+// waits for the answer to another.
 void ask(const Request& request, auto&& give) {
     const FileDescriptor file(open_socket(0));
     if (!file.is_open() || send(file.get(), request.data(), request.size(), 0) < 0) return;
@@ -202,7 +205,7 @@ std::vector<Subnet> Rtnetlink::addresses() const {
             if (type == IFA_ADDRESS) address = gid_of(told.ifa_family, value);
         });
         if ((flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) != 0 && (flags & IFA_F_OPTIMISTIC) == 0) return;
-        if (!local) local = address;  // they differ where the link is to one peer only
+        if (!local) local = address;  // they differ on a link to a single peer
         const int unused = told.ifa_family == AF_INET ? kIpv6Bits - kIpv4Bits : 0;
         if (local) found.push_back({*local, static_cast<uint8_t>(told.ifa_prefixlen + unused)});
     });
@@ -280,7 +283,7 @@ Rtnetlink::Changes Rtnetlink::take_changes() const {
         const ssize_t size = recv(changes_.get(), read.data(), read.size(), 0);
         if (size > 0) {
             each_message(read.data(), static_cast<size_t>(size), take);
-        } else if (size < 0 && errno == ENOBUFS) {  // it had no room for what happened
+        } else if (size < 0 && errno == ENOBUFS) {  // the kernel had no room for the changes
             changes.incomplete = true;
         } else if (size == 0 || errno != EINTR) {
             return changes;

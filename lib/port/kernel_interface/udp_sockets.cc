@@ -29,10 +29,10 @@ namespace rove::datapath {
 
 namespace {
 
-// Of a socket; the kernel takes net.core.rmem_max and wmem_max if those are less. A window of 4 MiB fits in, whatever
-// the kernel counts for each packet beside its bytes.
+// The buffers of a socket. The kernel uses net.core.rmem_max and wmem_max if those are smaller. A window of 4 MiB fits,
+// whatever the kernel adds to each packet's bytes.
 constexpr int kReceiveBytes = 4 << 20, kSendBytes = 1 << 20;
-// Nothing is there (RFC 5737, RFC 3849), so the default routes lead there. Nothing is sent either.
+// No host has these addresses (RFC 5737, RFC 3849), so the default routes lead there. Nothing is sent to them either.
 constexpr const char* kElsewhere[] = {"198.51.100.1", "2001:db8::1"};
 
 void set(int file, int level, int name, int value) {
@@ -43,7 +43,7 @@ FileDescriptor make_socket(bool ipv4) {
     return FileDescriptor(socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// The address from which the kernel sends to `to`.
+// Returns the address from which the kernel sends to `to`.
 std::optional<wire::Gid> source_for(const wire::Gid& to) {
     const SocketAddress target(to, wire::kRoceUdpPort);
     const FileDescriptor probe = make_socket(wire::is_ipv4_mapped(to));
@@ -54,7 +54,7 @@ std::optional<wire::Gid> source_for(const wire::Gid& to) {
     return own.address();
 }
 
-// Of all of this host's interfaces.
+// Passes each address of this host's interfaces to `take`.
 template <class Take>
 void each_address(Take&& take) {
     ifaddrs* first = nullptr;
@@ -80,7 +80,7 @@ std::string own_addresses() {
     return list;
 }
 
-// The process that has the socket with this inode, of those that we may look into.
+// Returns the process that has the socket with this inode, among those that we may inspect.
 std::string process_of(const std::string& inode) {
     for (const std::string& pid : names_in("/proc")) {
         if (pid.find_first_not_of("0123456789") != pid.npos) continue;
@@ -93,7 +93,7 @@ std::string process_of(const std::string& inode) {
     return "another process";
 }
 
-// Who has UDP port 4791 of the address, or of all.
+// Returns the owner of UDP port 4791 on the address, or on all addresses.
 std::string owner_of_port(const wire::Gid& address) {
     const bool ipv4 = wire::is_ipv4_mapped(address);
     std::string owner = "another process";
@@ -138,13 +138,13 @@ void receive_roce(int file, bool ipv4) {
         set(file, IPPROTO_IPV6, IPV6_V6ONLY, 1);
         set(file, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
         set(file, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
-        // RoCE has the ICRC, and senders leave the UDP checksum out.
+        // RoCE has the ICRC, so senders omit the UDP checksum.
         set(file, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
     }
 }
 
 size_t files_to_spare() {
-    constexpr size_t kPart = 4;  // of what the program may open
+    constexpr size_t kPart = 4;  // divisor of the number of files that the program may open
     rlimit files{};
     if (getrlimit(RLIMIT_NOFILE, &files) != 0) return 1;
     return std::clamp<size_t>(files.rlim_cur / kPart, 1, SourcePorts::kMost);
@@ -194,7 +194,8 @@ std::vector<std::string> udp_addresses(std::string_view port) {
 }
 
 unsigned interface_of(const wire::Gid& address) {
-    // One that has the address goes before one whose subnet has it, as the loopback interface has all of 127.0.0.0/8.
+    // An interface that has the address is preferred to one whose subnet has it. The loopback interface, for example,
+    // has all of 127.0.0.0/8.
     std::string name;
     bool exact = false;
     each_address([&](const ifaddrs& one, const wire::Gid& other, const wire::Gid& mask) {
@@ -210,7 +211,8 @@ unsigned interface_of(const wire::Gid& address) {
 
 uint32_t roce_mtu(uint32_t interface_mtu, bool ipv4) {
     constexpr uint32_t kLeast = 256, kMost = 4096;
-    // What a frame has beside its payload, in the IP packet; the pad only where the payload is less than the MTU.
+    // The overhead of a frame within its IP packet. The pad is left out, because it exists only if the payload is less
+    // than the MTU.
     constexpr uint32_t kEthernetAndTag = 18, kPad = 3, kIpv6More = 20;
     const uint32_t overhead = wire::kMaxOverheadBytes - kEthernetAndTag - kPad - (ipv4 ? kIpv6More : 0);
     if (interface_mtu < kLeast + overhead) return 0;
@@ -252,7 +254,7 @@ FileDescriptor open_group_socket(const wire::Gid& group) {
     FileDescriptor made = make_socket(ipv4);
     if (!made.is_open()) return made;
     set(made.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    // Not what other sockets of the host have joined elsewhere.
+    // The socket ignores groups that other sockets of the host have joined elsewhere.
     set(made.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_MULTICAST_ALL : IPV6_MULTICAST_ALL, 0);
     ignore_path_mtu(made.get(), ipv4);
     receive_roce(made.get(), ipv4);
@@ -305,7 +307,7 @@ int SourcePorts::socket(uint16_t port) {
         }));
     FileDescriptor made = open_udp_socket(address_, port, interface_);
     if (!made.is_open()) return -1;
-    // Nobody is to send to it, and what comes all the same shall take no memory.
+    // No host should send to this socket, and the filter makes sure that a datagram takes no memory if one does.
     sock_filter nothing{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0};
     const sock_fprog filter{.len = 1, .filter = &nothing};
     setsockopt(made.get(), SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);

@@ -19,7 +19,7 @@ alignas(8) constexpr unsigned char kObject[] = {
 #include "roce_bpf.h"
 };
 
-// What goes wrong is said in a line of ours. The program may use the same library.
+// Silences libbpf, because errors are reported in one line of our own. The program may use the same library.
 struct SilencedLibbpf {
     ~SilencedLibbpf() { libbpf_set_print(before); }
     const libbpf_print_fn_t before = libbpf_set_print(nullptr);
@@ -56,7 +56,7 @@ int XdpProgram::map(const char* name) const {
     return bpf_map__fd(bpf_object__find_map_by_name(object_, name));
 }
 
-// By a link, whose end is that of its file: what netlink attaches would stay behind a process that is killed.
+// Attaches by a link, which ends with its file. An attachment by netlink would outlive a process that is killed.
 bool XdpProgram::attach(unsigned interface, std::string* error) {
     LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
     link_ = bpf_link_create(file(), static_cast<int>(interface), BPF_XDP, &options);

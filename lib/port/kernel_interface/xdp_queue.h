@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An RX queue of an interface through an AF_XDP socket (Documentation/networking/af_xdp.rst of Linux). Frames are read
-// where the kernel, or the NIC, has laid them. Units: bytes.
+// An RX queue of an interface, read through an AF_XDP socket (Documentation/networking/af_xdp.rst of Linux). Frames are
+// read where the kernel or the NIC has stored them. Units: bytes.
 #pragma once
 
 #include <linux/if_xdp.h>
@@ -14,11 +14,11 @@
 
 namespace rove::datapath {
 
-// Memory that is given back with its owner. A forked child has none of it.
+// A memory mapping that ends with this object. A forked child does not have it.
 class Mapping {
   public:
-    Mapping() = default;  // none
-    // mmap()'s arguments; a file of -1: memory of our own.
+    Mapping() = default;  // no mapping
+    // Takes the arguments of mmap(). A file of -1 means memory of our own.
     Mapping(size_t bytes, int file, off_t offset)
         : at_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                    (file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED) | MAP_POPULATE, file, offset)),
@@ -48,11 +48,11 @@ class XdpQueue final : public KernelQueue {
     struct Settings {
         unsigned interface = 0;
         uint32_t queue = 0;
-        uint32_t frame_bytes = 0;     // of a frame at most
-        uint32_t chunks = 0;          // places for frames, a power of two
+        uint32_t frame_bytes = 0;     // limit of a frame
+        uint32_t chunks = 0;          // number of places for frames, a power of two
         rte_mempool* pool = nullptr;  // for frames that do not fit into one place
     };
-    // Null if the kernel gives us no such socket: `*error` has errno.
+    // Opens the queue. Returns null, with an errno in `*error`, if the kernel refuses such a socket.
     static std::unique_ptr<XdpQueue> open(const Settings& settings, EventLoop& poller, int* error);
 
     uint16_t burst(rte_mbuf** frames) override;
@@ -60,7 +60,7 @@ class XdpQueue final : public KernelQueue {
     uint64_t missed() override;
 
   private:
-    // A ring of the socket, by its two indices. Ours is also kept in the object.
+    // A ring of the socket, with its two indices. The object also keeps our own index.
     template <class Entry>
     struct Ring {
         Mapping memory;
@@ -84,8 +84,8 @@ class XdpQueue final : public KernelQueue {
     Mapping frames_memory_;
     Ring<xdp_desc> rx_;
     Ring<uint64_t> fill_;
-    uint32_t next_ = 0;      // to be read
-    uint32_t released_ = 0;  // before it, the kernel has the places back
+    uint32_t next_ = 0;      // next to read
+    uint32_t released_ = 0;  // first place that was not returned to the kernel
 };
 
 }  // namespace rove::datapath

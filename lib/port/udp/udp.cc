@@ -22,7 +22,7 @@ std::string smaller_mtus(uint32_t most) {
     return list.empty() ? "an interface with a larger one" : list;
 }
 
-// Returns how many datagrams the kernel has dropped because the socket's memory was full, or their UDP checksum wrong.
+// Returns how many datagrams the kernel has dropped because the socket's memory was full or the UDP checksum was wrong.
 uint64_t dropped_by(int file) {
     std::array<uint32_t, SK_MEMINFO_VARS> memory{};
     socklen_t bytes = sizeof memory;
@@ -76,7 +76,7 @@ void UdpPort::start() {
     poll_link();
 }
 
-// The sockets stay: application threads may be inside of any call until the process has ended.
+// Keeps the sockets open, because application threads may be inside any call until the process has ended.
 void UdpPort::close() {
     hold(true);
     stop();
@@ -117,7 +117,7 @@ std::unique_ptr<UdpPort::Receiver> UdpPort::Receivers::remove(const Receiver& re
     return removed;
 }
 
-// Returns null if the group has no member.
+// Returns the receiver of the group, or null if the group has no member.
 UdpPort::Receiver* UdpPort::receiver_of(const wire::Gid& group) {
     for (size_t i = 0; i < receivers_.size(); ++i)
         if (receivers_[i].address == group) return &receivers_[i];
@@ -131,15 +131,15 @@ int UdpPort::join(const wire::Gid& group) {
         return 0;
     }
     const auto local = std::ranges::find(locals_, wire::is_ipv4_mapped(group), &Local::ipv4);
-    if (local == locals_.end()) return EADDRNOTAVAIL;  // no datagram of that family comes to this port
+    if (local == locals_.end()) return EADDRNOTAVAIL;  // this port receives no datagrams of that family
     if (receivers_.size() == Receivers::kMost) return ENOMEM;
     FileDescriptor file = open_group_socket(group);
     if (!file.is_open()) return errno;
     if (const int error = join_group(file.get(), local->address, group); error != 0) return error;
     Receiver* const added = receivers_.add(std::make_unique<Receiver>(group, multicast_mac(group), std::move(file)));
     added->joined = 1;
-    event_loop_.add_doorbell(added->file.get(),
-                             EventLoop::Doorbell::kSocket);  // who is woken finds it among the receivers
+    // A thread that it wakes finds the socket in receivers_.
+    event_loop_.add_doorbell(added->file.get(), EventLoop::Doorbell::kSocket);
     return 0;
 }
 

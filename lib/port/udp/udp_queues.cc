@@ -21,10 +21,10 @@ namespace rove::datapath {
 
 namespace {
 
-// What the kernel tells of a message.
+// The values in a received message's ancillary data.
 struct ControlMessage {
     uint8_t traffic_class = 0, hop_limit = 0;
-    size_t segment = 0;  // 0: it is one datagram
+    size_t segment = 0;  // 0 if it is one datagram
 };
 ControlMessage read_control(msghdr& message) {
     ControlMessage told;
@@ -156,8 +156,9 @@ UdpTxQueue::Result UdpTxQueue::send(Train& train) {
     return refused(errno);
 }
 
-// The one with the frames' source port. Somebody else may have that: RC's and UD's frames go from ours to which RoCE
-// comes, then, but mp's paths are told apart by it. -1: there is none.
+// Returns the socket with the frames' source port, or -1 if there is no such socket. If another process has that port,
+// frames of RC and UD leave from the socket that receives RoCE. Frames of mp cannot, because the source port tells
+// their paths apart.
 int UdpTxQueue::socket_of(Train& train) {
     const auto from = std::ranges::find(locals_, train.first.ipv4, &UdpPort::Local::ipv4);
     if (from == locals_.end()) return -1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moves between a worker's mbufs and the sockets of a "udp" port, in trains (trains.h). Units: bytes, frames.
+// The queues of a "udp" port, which move datagrams between a worker's mbufs and the sockets, with GSO and GRO
+// (segmentation.h). Units: bytes, frames.
 #pragma once
 
 #include <rte_mbuf.h>
