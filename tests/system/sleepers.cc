@@ -10,8 +10,9 @@
 // a set within another, and `system-call` is poll() without the C library. After each message an end is busy for a
 // while (--pause-us), the client before its next request and the server after its response. At the end the client
 // sleeps (--stay-s). It prints requests per second, the median, the 99th percentile and the mean of half the time from
-// a request to its response, as perftest and qperf do, and the number of sleeps per message. Every byte of a message is
-// checked.
+// a request to its response, as perftest and qperf do, the number of sleeps per message, the CPU time that all threads
+// of its process used per message, and the share of messages that stalled. The server prints its own CPU time. Every
+// byte of a message is checked.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -350,8 +351,16 @@ void be_busy(const Options& options) {
     for (const auto since = Clock::now(); Clock::now() - since < std::chrono::microseconds(options.pause_us);) continue;
 }
 
+// Returns the CPU time that all threads of the process have used.
+double process_cpu_us() {
+    timespec used{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return static_cast<double>(used.tv_sec) * 1e6 + static_cast<double>(used.tv_nsec) / 1e3;
+}
+
 void serve(const Options& options, Transport& transport) {
     std::vector<uint32_t> turns(options.connections);
+    const double begun_cpu_us = process_cpu_us();
     for (uint32_t left = options.count; left > 0;) {
         transport.wait([&](uint32_t connection, const uint8_t* message) {
             verify(message, options.size, connection, turns[connection]);
@@ -361,6 +370,8 @@ void serve(const Options& options, Transport& transport) {
             --left;
         });
     }
+    std::printf("sleepers server cpu_us=%.2f\n", (process_cpu_us() - begun_cpu_us) / options.count);
+    std::fflush(stdout);
 }
 
 void request(const Options& options, Transport& transport) {
@@ -375,6 +386,7 @@ void request(const Options& options, Transport& transport) {
         begun[connection] = Clock::now();
         transport.send(connection, turns[connection]);
     };
+    const double begun_cpu_us = process_cpu_us();
     const auto start = Clock::now();
     for (uint32_t i = 0; i < options.connections; ++i) send(i);
     while (halves_us.size() < options.count) {
@@ -388,8 +400,11 @@ void request(const Options& options, Transport& transport) {
         });
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double cpu_us = process_cpu_us() - begun_cpu_us;
     double sum = 0;
     for (const double one : halves_us) sum += one;
+    constexpr double kStallUs = 200;  // several wake-ups on an idle host, and less than another thread's slice
+    const auto stalls = std::count_if(halves_us.begin(), halves_us.end(), [](double us) { return us > kStallUs; });
     std::sort(halves_us.begin(), halves_us.end());
     rusage used{};
     getrusage(RUSAGE_THREAD, &used);
@@ -397,6 +412,8 @@ void request(const Options& options, Transport& transport) {
                 options.over.c_str(), options.count / seconds, halves_us[halves_us.size() / 2],
                 halves_us[halves_us.size() * 99 / 100], sum / options.count,
                 static_cast<double>(used.ru_nvcsw) / options.count);
+    std::printf("sleepers client cpu_us=%.2f stalls=%.4f\n", cpu_us / options.count,
+                static_cast<double>(stalls) / options.count);
     std::fflush(stdout);
 }
 
