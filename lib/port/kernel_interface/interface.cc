@@ -20,7 +20,7 @@ namespace rove::datapath {
 
 namespace {
 
-// The places for frames that arrive while the worker is elsewhere, for all queues together: 16 MiB. A queue has room
+// The buffers for frames that arrive while the worker is elsewhere, for all queues together: 16 MiB. A queue has room
 // for a few windows of packets.
 constexpr uint32_t kChunks = 4096, kFewestChunks = 512, kMaxQueues = 64;
 constexpr auto kAskAgain = std::chrono::milliseconds(50);

@@ -28,7 +28,7 @@ class KernelQueue : public RxQueue {
 
     int file() const { return file_.get(); }
     const FrameCounts& counts() const { return counts_; }
-    virtual uint64_t missed() = 0;  // frames without a place
+    virtual uint64_t missed() = 0;  // frames dropped for lack of room
 
   protected:
     KernelQueue(FileDescriptor file, EventLoop& poller, bool is_zero_copy)

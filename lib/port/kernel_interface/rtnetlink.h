@@ -39,7 +39,7 @@ class Rtnetlink {
     // Acts as if the kernel had a packet for the neighbour. The kernel then looks for an unknown neighbour, and soon
     // asks again for one that has been silent for long.
     void use(const wire::Gid& neighbour) const;
-    // Makes the kernel ask at once, at the place where the neighbour was last.
+    // Makes the kernel ask at once, at the neighbour's last known MAC.
     void probe(const wire::Gid& neighbour) const;
 
     // Returns the file that announces changes, which take_changes() reads.

@@ -21,7 +21,7 @@ class XdpProgram {
     XdpProgram(const XdpProgram&) = delete;
     XdpProgram& operator=(const XdpProgram&) = delete;
 
-    // Attaches the program in the driver. Returns false, with the reason in `*error`, if the driver has no place for
+    // Attaches the program in the driver. Returns false, with the reason in `*error`, if the driver does not support
     // it, another program is attached, or the kernel does not allow it.
     bool attach(unsigned interface, std::string* error);
     // Detaches the program. A forked child calls it too, because the file is the parent's and must not outlive it.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kHeadroomBytes = 256;                    // XDP_PACKET_HEADROOM, before each frame
 constexpr uint32_t kSmallChunk = 2048, kLargeChunk = 4096;  // sizes that Linux allows
-// Linux 6.6 lets a frame take several places. Debian 12's headers do not have these constants.
+// Linux 6.6 lets a frame use several buffers. Debian 12's headers do not have these constants.
 constexpr uint16_t kUseSeveral = 1 << 4;  // XDP_USE_SG
 constexpr uint32_t kContinued = 1 << 0;   // XDP_PKT_CONTD
 constexpr uint32_t kCompletionRing = 8;   // required for each socket; used only to send
@@ -126,7 +126,7 @@ rte_mbuf* XdpQueue::gather(uint32_t first, uint32_t count) {
     return mbuf;
 }
 
-// Returns the places of the frames that were read to the kernel. The fill ring always has room, because it has as many
+// Returns the buffers of frames that were read to the kernel. The fill ring always has room, because it has as many
 // entries as there are chunks.
 void XdpQueue::release() {
     const uint32_t count = next_ - released_;
@@ -138,7 +138,7 @@ void XdpQueue::release() {
     __atomic_store_n(fill_.producer, producer + count, __ATOMIC_RELEASE);
     released_ = next_;
     __atomic_store_n(rx_.consumer, next_, __ATOMIC_RELEASE);
-    // A driver without free places waits for a wake-up.
+    // A driver without free buffers waits for a wake-up.
     if ((__atomic_load_n(fill_.flags, __ATOMIC_RELAXED) & XDP_RING_NEED_WAKEUP) != 0) [[unlikely]]
         recvfrom(file(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
 }

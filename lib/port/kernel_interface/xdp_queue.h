@@ -49,8 +49,8 @@ class XdpQueue final : public KernelQueue {
         unsigned interface = 0;
         uint32_t queue = 0;
         uint32_t frame_bytes = 0;     // limit of a frame
-        uint32_t chunks = 0;          // number of places for frames, a power of two
-        rte_mempool* pool = nullptr;  // for frames that do not fit into one place
+        uint32_t chunks = 0;          // number of frame buffers, a power of two
+        rte_mempool* pool = nullptr;  // for frames that do not fit into one buffer
     };
     // Opens the queue. Returns null, with an errno in `*error`, if the kernel refuses such a socket.
     static std::unique_ptr<XdpQueue> open(const Settings& settings, EventLoop& poller, int* error);
@@ -85,7 +85,7 @@ class XdpQueue final : public KernelQueue {
     Ring<xdp_desc> rx_;
     Ring<uint64_t> fill_;
     uint32_t next_ = 0;      // next to read
-    uint32_t released_ = 0;  // first place that was not returned to the kernel
+    uint32_t released_ = 0;  // first one whose buffer was not returned to the kernel
 };
 
 }  // namespace rove::datapath

@@ -55,8 +55,8 @@ class MemifConnection {
         int doorbell = -1;          // a non-blocking eventfd; socket() for a mesh's client
         BellPage* bells = nullptr;  // for a mesh only: the server's page
         uint16_t bell = 0;
-        // For a client, the buffer of slot N is at buffers + N * buffer_bytes. Null if the peer's descriptors give the
-        // places.
+        // For a client, the buffer of slot N is at buffers + N * buffer_bytes. Null if the peer's descriptors say where
+        // the buffers are.
         uint8_t* buffers = nullptr;
         uint32_t first_buffer = 0;  // offset in the region, bytes
         uint32_t buffer_bytes = 0;

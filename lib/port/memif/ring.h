@@ -8,8 +8,8 @@
 //    sender and one receiver, whichever role they have. The role decides which of the two indices a side owns, and
 //    which side says where the buffers are.
 // 2. The peer can write to all of the memory at any time. A value from there is loaded once and checked. Our own index
-//    and the places of our own buffers are never read back from there. If an index is beyond the ring, the ring counts
-//    as empty from then on, so such a peer harms only itself.
+//    and the addresses of our own buffers are never read back from there. If an index is beyond the ring, the ring
+//    counts as empty from then on, so such a peer harms only itself.
 // 3. The sender rings the doorbell after it has published frames, unless the receiver has masked it. A receiver that is
 //    about to sleep unmasks it and then checks for frames once more. Each side has a full barrier between its two
 //    steps, so one of them sees the other. The doorbell is an eventfd, or a bell of the mesh (bells.h).
@@ -98,7 +98,7 @@ class RingView {
     BellPage* const bells_;  // a mesh's page of bells at the receiver; null if the doorbell is an eventfd
     const uint16_t bell_;
     const uint8_t log2_slots_;
-    uint8_t* const buffers_;           // only a client has them; null if the peer's descriptors give the places
+    uint8_t* const buffers_;           // a client's; null if the peer's descriptors say where they are
     const uint32_t first_buffer_;      // offset of a client's buffers in their region
     const uint32_t buffer_bytes_;      // size of each of a client's buffers
     std::vector<uint16_t> buffer_of_;  // number of a client's buffer, indexed by slot
@@ -122,11 +122,11 @@ class RingSender : private RingView {
         room_ = at.bytes;
         return bytes <= at.bytes ? at.buffer : nullptr;
     }
-    // Copies a frame to the place that next() returned. It uses non-temporal stores if the buffer has room for whole
+    // Copies a frame to the address that next() returned. It uses non-temporal stores if the buffer has room for whole
     // lines.
     void store(uint8_t* to, const uint8_t* frame, uint32_t bytes);
     NonTemporalPolicy& non_temporal() { return non_temporal_; }
-    // Records that a frame was built at the place that next() returned.
+    // Records that a frame was built at the address that next() returned.
     void took(uint32_t bytes) {
         put(next_++, bytes, false);
         large_ += bytes >= kLargeBytes;
