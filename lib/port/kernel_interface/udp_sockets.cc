@@ -93,7 +93,7 @@ std::string process_of(const std::string& inode) {
     return "another process";
 }
 
-// Returns the owner of UDP port 4791 on the address, or on all addresses.
+// Returns the owner of UDP port 4791, for a message. The address only decides which of the kernel's tables are read.
 std::string owner_of_port(const wire::Gid& address) {
     const bool ipv4 = wire::is_ipv4_mapped(address);
     std::string owner = "another process";
