@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See program_file.h.
+// Implements program_file.h.
 #include "program_file.h"
 
 #include <elf.h>
@@ -22,15 +22,16 @@ namespace rove {
 
 namespace {
 
-constexpr int kMaxInterpreters = 4;        // of scripts, one after the other: exec.c of Linux
-constexpr uint64_t kMaxHeaders = 1 << 16;  // bytes of a table that is read; more is no program
-constexpr size_t kScriptLine = 256;        // BINPRM_BUF_SIZE of Linux
+constexpr int kMaxInterpreters = 4;  // how often a script's interpreter may be a script itself (Linux: exec.c)
+constexpr uint64_t kMaxHeaders =
+    1 << 16;                         // the longest table in bytes that is read; a longer one belongs to no program
+constexpr size_t kScriptLine = 256;  // BINPRM_BUF_SIZE of Linux
 
 class File {
   public:
     explicit File(const std::string& name) : stream_(name, std::ios::binary) {}
 
-    // `bytes` bytes at `offset`, fewer at the end of the file.
+    // Reads `bytes` bytes at `offset`, or fewer at the end of the file.
     std::string read(uint64_t offset, uint64_t bytes) {
         std::string content(bytes, '\0');
         stream_.clear();
@@ -54,12 +55,12 @@ class File {
 };
 
 struct Program {
-    bool same_machine = true;                // as this program is for
-    bool executable = false;                 // ET_EXEC, or a position-independent one: not a shared object, as ld.so is
+    bool same_machine = true;  // true if it runs on the machine that this program was built for
+    bool executable = false;   // ET_EXEC or a position-independent executable, not a shared object like ld.so
     std::optional<std::string> interpreter;  // the dynamic loader
 };
 
-// Nothing if it is not an ELF file. The headers of a program for another machine are not read.
+// Returns nothing if the file is not in ELF. The headers of a program for another machine are not read.
 std::optional<Program> read_program(File& file) {
     const std::vector<Elf64_Ehdr> headers = file.table<Elf64_Ehdr>(0, sizeof(Elf64_Ehdr));
     if (headers.empty() || std::memcmp(headers[0].e_ident, ELFMAG, SELFMAG) != 0) return std::nullopt;
@@ -82,7 +83,7 @@ std::optional<Program> read_program(File& file) {
     return program;
 }
 
-// "#!/bin/sh -e": the interpreter; nothing if it is no script.
+// Returns the interpreter of a script ("#!/bin/sh -e" names /bin/sh), or nothing for another file.
 std::optional<std::string> script_interpreter(File& file) {
     const std::string begin = file.read(0, kScriptLine);
     if (begin.rfind("#!", 0) != 0) return std::nullopt;
@@ -96,8 +97,8 @@ std::string base_name(const std::string& path) {
     return path.substr(path.find_last_of('/') + 1);
 }
 
-// Whether capabilities of the file, of which the bounding set lets some through, raise what this process may do. Those
-// of a file with the effective bit count even where no new privileges are given.
+// Returns true if the file's capabilities raise what this process may do, after the bounding set has removed some.
+// Capabilities with the effective bit count even if new privileges are forbidden.
 bool gives_capabilities(const std::string& file, bool no_new_privileges) {
     vfs_cap_data data{};
     if (getxattr(file.c_str(), "security.capability", &data, sizeof(data)) < static_cast<ssize_t>(XATTR_CAPS_SZ_1))
@@ -111,7 +112,8 @@ bool gives_capabilities(const std::string& file, bool no_new_privileges) {
     return false;
 }
 
-// AT_SECURE of ld.so(8): then it takes nothing from LD_PRELOAD. As the kernel decides in cap_bprm_creds_from_file().
+// Returns the reason why ld.so ignores LD_PRELOAD (AT_SECURE in ld.so(8)), or "". The rules are those of
+// cap_bprm_creds_from_file().
 std::string secure_reason(const std::string& file) {
     struct stat status;
     struct statvfs system;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// rove-run: runs a verbs program with rove's devices, by preloading librove-verbs.so. Exit status: the program's own; 2
-// for a wrong command line or configuration, 126 and 127 as a shell has them when the program cannot be run or found.
+// Implements rove-run, which runs a verbs program with rove's devices by preloading librove-verbs.so.
+//
+// The exit status is the program's own, 2 after a wrong command line or configuration, 126 if the program cannot be
+// run, and 127 if it is not found, like in a shell.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -29,7 +31,7 @@ constexpr const char* kLibibverbs = "libibverbs.so.1";
     std::exit(kBadUsage);
 }
 
-// Returns the path of the configuration; "" for the built-in one.
+// Returns the path of the configuration, or "" for the built-in one.
 fs::path find_config(const std::string& given) {
     std::error_code failure;
     if (given.empty()) {
@@ -43,7 +45,8 @@ fs::path find_config(const std::string& given) {
     return fs::absolute(given);
 }
 
-// In the build tree the library lies beside us; installed, in the library directory of our own prefix.
+// Returns the path of the library to preload: in the build tree it lies next to the folder of this program, and after
+// an installation in the library folder of the same prefix.
 fs::path find_library(bool libibverbs) {
     std::error_code ignored;
     const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
@@ -57,16 +60,18 @@ fs::path find_library(bool libibverbs) {
            candidates[1].lexically_normal().string() + " exists");
 }
 
-// Behind what is there: a sanitizer's runtime and allocators must come first, and need not see libibverbs.
+// Appends the library to LD_PRELOAD. Sanitizers' runtimes and allocators that are named there must come first, and need
+// no libibverbs.
 void append_to_preload(const std::string& library) {
-    // Blanks and colons separate the libraries that LD_PRELOAD names, and ld.so has words for what follows a '$'.
+    // Blanks and colons separate the libraries that LD_PRELOAD names, and ld.so expands the words after a '$'.
     if (library.find_first_of(" :$") != std::string::npos)
         refuse("LD_PRELOAD cannot name " + library + ": it lies in a folder with a blank, ':' or '$' in its name");
     const char* present = std::getenv("LD_PRELOAD");
     const std::string value = present != nullptr && *present != '\0' ? present + (":" + library) : library;
     setenv("LD_PRELOAD", value.c_str(), 1);
-    // A program of gcc's -fsanitize=address names the runtime, which then comes behind us, and refuses to run. It need
-    // not: no function of the allocator is ours. What the user says about it comes last, and decides.
+    // A program built with gcc's -fsanitize=address refuses to run if its runtime comes after another library. The
+    // check is unnecessary here, because rove replaces no function of the allocator. The user's own options come last
+    // and win.
     const char* options = std::getenv("ASAN_OPTIONS");
     setenv("ASAN_OPTIONS",
            (std::string("verify_asan_link_order=0") + (options != nullptr ? ":" : "") +
@@ -95,8 +100,8 @@ int main(int argc, char** argv) {
     app.add_flag(
         "--libibverbs", libibverbs,
         "stand in the place of libibverbs.so.1, instead of before it: for plug-ins that are opened with RTLD_DEEPBIND");
-    // What follows our own options is the program and its arguments, as they are: an option of CLI11 that takes several
-    // values would take "[a,b]" for two of them.
+    // The words after our own options are the program and its arguments, and must stay unchanged. An option of CLI11
+    // that takes several values would split "[a,b]" in two.
     app.prefix_command();
     try {
         app.parse(argc, argv);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rove-bridge: joins a mesh to a port. Exit status: 0 when it is told to end, 1 if something in the environment is
-// missing, 2 for a wrong command line.
+// Implements rove-bridge, which joins a mesh to a port. The exit status is 0 after a request to end, 1 if something in
+// the environment is missing, and 2 after a wrong command line.
 #include <signal.h>
 #include <unistd.h>
 
@@ -21,13 +21,13 @@ using namespace rove::bridge;
 using rove::prompt::Commands;
 using rove::prompt::Words;
 
-Bridge* running = nullptr;  // for the signals' handler
+Bridge* running = nullptr;  // for the signal handler
 
 void add_commands(Commands& commands, const Bridge& bridge, Report& cleared) {
     const auto report = [&bridge](Report (*make)(const Bridge&)) {
         return [&bridge, make](const Words&) { return make(bridge); };
     };
-    // Those that count from the last `clear stats` on.
+    // Reports whose counters restart at the last `clear stats`.
     const auto counted = [&bridge, &cleared](const char* name, Report (*make)(const Bridge&)) {
         return [&bridge, &cleared, name, make](const Words&) {
             return rove::prompt::difference(make(bridge), cleared[name]);

@@ -84,7 +84,7 @@ Options parse_options(int argc, char** argv) {
     }
     check_port(uplink.port);
     if (mtu_option->count() != 0) o.bridge.mtu = mtu;
-    // AF_XDP has frames of one page.
+    // AF_XDP limits a frame to one page.
     uplink.mtu = datapath::driver_of(uplink.port) == "net_af_xdp" ? 2048 : 4096;
     if (vlan_option->count() != 0) uplink.vlan = vlan;
     if (!mac.empty()) {

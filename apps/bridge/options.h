@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line of rove-bridge says.
+// Parses the command line of rove-bridge.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct Options {
     bool interactive = false;
 };
 
-// Ends the program with one line and status 2 if the arguments are wrong; with status 0 for --help.
+// Ends the program with status 2 and one line if the arguments are wrong, and with status 0 for --help.
 Options parse_options(int argc, char** argv);
 
 }  // namespace rove::bridge

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxWords = 6, kSyntaxWidth = 46;
 constexpr const char* kNumber = "<number>";
 
-// Where DPDK's parser puts the words of a line.
+// The words of a line, where DPDK's parser stores them.
 struct Result {
     std::array<cmdline_fixed_string_t, kMaxWords> words;
 };
@@ -30,7 +30,7 @@ void Commands::add(std::string syntax, std::string help, Action action) {
 
 void Commands::show(const std::string& syntax, const std::string& help, const Make& make, const Action& missing) {
     for (const bool json : {false, true}) {
-        // What has no help is not listed.
+        // Commands without a help text are not listed.
         const std::string said = help.empty() || !json ? help : help + ", as JSON";
         add(syntax + (json ? " --json" : ""), said, [=](const Words& words) {
             const Report report = make(words);
@@ -65,7 +65,7 @@ std::string Commands::explain(const std::string& line) const {
         if (command.is_listed() && command.syntax.substr(0, command.syntax.find(' ')) == first)
             possible += "  " + command.syntax + "\n";
     std::string text = "not a command; possible:\n" + (possible.empty() ? list() : possible);
-    text.pop_back();  // what is said of a wrong command ends without a new line
+    text.pop_back();  // the text after a wrong command ends without a newline
     return text;
 }
 
@@ -81,12 +81,12 @@ void Commands::run(void* result, cmdline*, void* data) {
     command.owner->wrong_ = command.action(words);
 }
 
-// Makes what DPDK's parser wants of the syntax.
+// Translates the syntax into the structures of DPDK's parser.
 void Commands::compile(Command& command) {
     std::istringstream syntax(command.syntax);
     for (std::string word; syntax >> word;) command.words.push_back(word);
     const size_t count = command.words.size();
-    // An array of unknown size stands at its end.
+    // The structure ends with an array of unknown size.
     command.parsed =
         static_cast<cmdline_parse_inst_t*>(std::calloc(1, sizeof(cmdline_parse_inst_t) + (count + 1) * sizeof(void*)));
     command.parsed->f = run;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#define ALLOW_EXPERIMENTAL_API  // of DPDK 22.11: rdline_new and its kind
+#define ALLOW_EXPERIMENTAL_API  // DPDK 22.11 marks rdline_new() and its relatives as experimental
 #include "prompt/prompt.h"
 
 #include <cmdline.h>
@@ -95,7 +95,7 @@ void Prompt::poll() {
     if (count <= 0) quit_ = true;
     for (ssize_t i = 0; i < count && !quit_; ++i) {
         const char c = typed[static_cast<size_t>(i)];
-        if (c == kCtrlC) {  // no signal while the terminal is ours
+        if (c == kCtrlC) {  // in raw mode the terminal sends no signal for Ctrl-C
             quit_ = true;
             break;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prompt: DPDK's line editor and parser, with completion by the tabulator and help by "?".
+// Reads commands with DPDK's line editor and parser, which offer completion with the tabulator and help with "?".
 #pragma once
 
 #include <termios.h>
@@ -15,20 +15,20 @@ namespace rove::prompt {
 
 class Prompt {
   public:
-    // Adds `quit` and `help` to the commands, which outlive it. One in a process.
+    // Adds `quit` and `help` to the commands, which must outlive the prompt. A process can have only one.
     explicit Prompt(Commands& commands);
     ~Prompt();
     Prompt(const Prompt&) = delete;
     Prompt& operator=(const Prompt&) = delete;
 
-    // The commands of a file, a line each; what is behind # is left out. Ends at the first that is wrong or fails, for
-    // what follows relies on it; returns which and why, or "".
+    // Executes a file's commands, one on each line; text after # is ignored. The first command that is wrong or fails
+    // ends the file, since later ones may depend on it. Returns its number and the reason, or "".
     std::string execute_file(const std::string& file);
-    // Returns "" or what is wrong.
+    // Executes one line. Returns "" or an error message.
     std::string execute(const std::string& line);
-    // Takes the terminal, or whatever stdin is, and shows itself.
+    // Takes over the terminal (or another stdin) and prints the prompt.
     void open();
-    // What has come on stdin, if anything.
+    // Processes the available input, if any.
     void poll();
     bool quit() const { return quit_; }
 

@@ -10,7 +10,7 @@ namespace rove::prompt {
 
 namespace {
 
-constexpr size_t kMaxColumns = 4;  // beside the names: more items than this stand under each other
+constexpr size_t kMaxColumns = 4;  // without the column of names; more items are printed below each other
 
 std::string value_text(const Report& value) {
     if (value.is_string()) return value.get<std::string>();
@@ -49,9 +49,9 @@ std::string aligned(const std::vector<Row>& rows) {
     return text;
 }
 
-// Of an object of objects, all of whose members are plain.
+// Formats an object of objects whose members are plain values.
 std::string matrix(const Report& report) {
-    std::vector<std::string> names;  // of members, in the order of their first appearance
+    std::vector<std::string> names;  // the members' names, in the order of their first appearance
     for (const auto& [item, members] : report.items())
         for (const auto& [name, value] : members.items())
             if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports as text.
+// Formats reports as text.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace rove::prompt {
 
 using datapath::Report;
 
-// Names and values under each other; objects of objects as a table, whose rows of zeros are left out.
+// Prints each name with its value on a line. Objects of objects become a table without its rows of zeros.
 std::string to_text(const Report& report);
 
-// Counters (unsigned numbers) of `now` less those of `before`, wherever both have them; the rest of `now`. What has
-// begun anew, as the counters of a memif whose peer went, counts from 0.
+// Subtracts the counters (unsigned numbers) of `before` from those of `now` where both have them, and copies the rest
+// of `now`. A counter that was reset, as on a memif whose peer left, counts from 0.
 Report difference(const Report& now, const Report& before);
 
 }  // namespace rove::prompt

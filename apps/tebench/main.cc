@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rove-tebench measures the speed of the TENT engine between two processes; docs/guide/tebench.md has examples.
-// Exit status: 0 when all requests were completed; 1 when one was not, or the engine or a file failed; 2 for a wrong
+// Implements rove-tebench, which measures the TENT engine between two processes; docs/guide/tebench.md has examples.
+// The exit status is 0 if all requests completed, 1 if a request, the engine or a file failed, and 2 after a wrong
 // command line.
 #include <signal.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ using namespace rove::tebench;
 namespace tent = rove::tent;
 
 constexpr int kFailed = 1;
-constexpr uint64_t kPatienceNs = 3'000'000'000;  // for a target that is not there yet
+constexpr uint64_t kPatienceNs = 3'000'000'000;  // how long the initiator waits for a target to appear
 
 std::atomic<bool> stop{false};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See options.h. Names are those of Mooncake's tebench, where it has the option.
+// Implements options.h. Options that Mooncake's tebench has as well have its names.
 #include "options.h"
 
 #include <strings.h>
@@ -48,7 +48,7 @@ int priority_of(const std::string& name, const char* option) {
     return found->second;
 }
 
-// Of a class whose priority is not said: what it is called, else what a request has by default.
+// Returns the priority of a class that states none: the one that its name suggests, or else a request's default.
 int priority_by_name(const std::string& name) {
     const auto found = kPriorities.find(name);
     return found != kPriorities.end() ? found->second : tent::PRIO_HIGH;
@@ -62,7 +62,7 @@ double number_of(const std::string& text, const std::string& whole) {
     return value;
 }
 
-// "name:threads:slo_us:weight[:isolated_gbps]"
+// Parses "name:threads:slo_us:weight[:isolated_gbps]".
 Class parse_class(const std::string& text) {
     std::vector<std::string> fields;
     std::istringstream in(text);
@@ -81,7 +81,7 @@ Class parse_class(const std::string& text) {
     return one;
 }
 
-// A list of objects, or the name of its file. Their keys are what the class's fields are called in the results.
+// Parses a list of objects, or the file that `given` names. The keys are the fields' names in the results.
 std::vector<Class> parse_json_classes(const std::string& given) {
     static const std::set<std::string> kKeys{"name",   "priority",      "threads",    "slo_us",
                                              "weight", "isolated_gbps", "block_size", "batch_size",
@@ -122,7 +122,8 @@ std::vector<Class> parse_json_classes(const std::string& given) {
     return classes;
 }
 
-// In the order that CLI11 takes. One dash before a word does, as with Mooncake's tebench.
+// Returns the arguments in the order that CLI11 expects (reversed). A single dash before a long option is accepted,
+// like in Mooncake's tebench.
 std::vector<std::string> words(int argc, char** argv) {
     std::vector<std::string> all;
     for (int i = argc - 1; i > 0; --i) {
@@ -147,7 +148,7 @@ Options parse_options(int argc, char** argv) {
     CLI::App app{
         "Sweeps requests over the TENT engine. Without --target_seg_name it is the target: memory for others."};
     app.name(argv[0]);
-    const CLI::AsSizeValue size(false);  // "64K" is 65536
+    const CLI::AsSizeValue size(false);  // 1 K is 1024
     app.add_option("--config", options.config_file, "the engine's TOML file")->check(CLI::ExistingFile);
     app.add_option("--set", options.set, "KEY=VALUE of the engine's configuration, any number of times")
         ->check(

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See point.h. A worker thread drives its streams in turn, and nobody else touches them: what they found is read when
-// it has ended.
+// Implements point.h. A worker thread drives its streams in turn. No other thread touches them before it has ended.
 #include "point.h"
 
 #include <time.h>
@@ -16,11 +15,11 @@ namespace rove::tebench {
 namespace {
 
 struct Phases {
-    uint64_t measure_ns = 0;   // when it begins
-    uint64_t duration_ns = 0;  // at least; until each stream has a time
+    uint64_t measure_ns = 0;   // the time at which measuring begins
+    uint64_t duration_ns = 0;  // the least duration; measuring lasts until each stream has completed a batch
 };
 
-// Some of the streams, on one thread.
+// Drives some of the streams on one thread.
 class Worker {
   public:
     Worker(const Phases& phases, std::atomic<bool>& stop, bool sampling)
@@ -35,7 +34,8 @@ class Worker {
     const std::string& error() const { return error_; }
     std::vector<Stream>& streams() { return streams_; }
     const std::vector<Timeline::Sample>& samples() const { return samples_; }
-    // While stream i was measured; the clock is read anew because a thread may lose its core.
+    // These values cover the time in which stream i was measured. The clock is read again, since the thread may lose
+    // its core.
     uint64_t measured_bytes(size_t i) const { return last_[i] - first_[i]; }
     double seconds() const { return static_cast<double>(last_ns_ - first_ns_) / 1e9; }
 
@@ -49,7 +49,7 @@ class Worker {
         return std::all_of(streams_.begin(), streams_.end(),
                            [](Stream& one) { return !one.times_ns().empty() || one.missed() != 0; });
     }
-    static constexpr uint64_t kSlackNs = 50'000;  // the kernel's: so much later it may wake us
+    static constexpr uint64_t kSlackNs = 50'000;  // how much later than asked the kernel may wake a sleeping thread
 
     void sample(uint64_t now);
     void nap(uint64_t now);
@@ -73,7 +73,7 @@ void Worker::sample(uint64_t now) {
         samples_.push_back({now, streams_[i].work().class_index, numbers_[i], streams_[i].arrived()});
 }
 
-// While nothing is under way in an open loop, the core is another process's: who waits for work does not poll.
+// Sleeps while an open loop has nothing in flight, so that another process can use the core.
 void Worker::nap(uint64_t now) {
     uint64_t due_ns = UINT64_MAX;
     for (const Stream& stream : streams_) due_ns = std::min(due_ns, stream.due_ns());
@@ -109,13 +109,13 @@ void Worker::run() {
             idle &= stream.idle();
         }
         sample(now);
-        if (phase == Phase::kDrain && idle) return;  // the engine lets no request live for ever
+        if (phase == Phase::kDrain && idle) return;  // this ends, because the engine fails requests that take too long
         if (stop_.load(std::memory_order_relaxed)) return;
         if (phase != Phase::kDrain) nap(now);
     }
 }
 
-// Each stream has its own part of our memory and of its target's. Empty: they are too small.
+// Gives each stream a part of the local memory and of its target's. Returns nothing if they are too small.
 std::vector<Work> plan(const Options& options, Memory memory, const std::vector<Target>& targets, size_t block,
                        size_t batch, size_t threads) {
     std::vector<Work> works;

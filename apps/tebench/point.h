@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One point of the sweep: all streams of a block size, a batch size and a number of threads, for `duration_s`.
+// Measures one point of the sweep: all streams with one block size, batch size and number of threads, for `duration_s`.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace rove::tebench {
 
-// The largest registered memory of a target.
+// A target's largest registered memory.
 struct Target {
     tent::SegmentID segment = 0;
     uint64_t address = 0, bytes = 0;
@@ -21,12 +21,12 @@ struct Target {
 
 struct ClassResult {
     size_t streams = 0;
-    uint64_t bytes = 0;              // that arrived while it was measured
-    std::vector<uint64_t> times_ns;  // of batches submitted meanwhile
-    size_t missed = 0;               // ... that ended because of their deadline
+    uint64_t bytes = 0;              // bytes that arrived during the measurement
+    std::vector<uint64_t> times_ns;  // durations of the batches that were submitted during the measurement
+    size_t missed = 0;               // batches that ended because their deadline passed
 };
 
-// Streams with the command line's deadline, or without it.
+// The results of the streams with, or without, the command line's deadline.
 struct DeadlineGroup {
     size_t streams = 0, operations = 0, missed = 0;
     uint64_t bytes = 0;
@@ -35,9 +35,9 @@ struct DeadlineGroup {
 struct PointResult {
     size_t block = 0, batch = 0, threads = 0;
     double seconds = 0;
-    std::vector<ClassResult> classes;  // as in Options
+    std::vector<ClassResult> classes;  // in the order of Options
     DeadlineGroup tight, loose;
-    std::string error;  // empty: all is well
+    std::string error;  // empty without an error
 };
 
 struct Memory {
@@ -45,7 +45,7 @@ struct Memory {
     size_t bytes = 0;
 };
 
-// Nothing if the buffers are too small for it.
+// Runs the point. Returns nothing if the buffers are too small for it.
 std::optional<PointResult> run_point(tent::TransferEngine& engine, const Options& options, Memory memory,
                                      const std::vector<Target>& targets, size_t block, size_t batch, size_t threads,
                                      Timeline* timeline);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See report.h; docs/guide/tebench.md explains the columns.
+// Implements report.h; docs/guide/tebench.md explains the columns.
 #include "report.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Times {
     double mean_us() const {
         return ns_.empty() ? 0 : std::accumulate(ns_.begin(), ns_.end(), 0.0) / static_cast<double>(ns_.size()) / 1e3;
     }
-    // Between the two next to it in proportion, as Mooncake's.
+    // Interpolates linearly between the two neighbours, like Mooncake.
     double quantile_us(double q) const {
         if (ns_.empty()) return 0;
         const double rank = q * static_cast<double>(ns_.size() - 1);
@@ -33,7 +33,7 @@ struct Times {
         const auto low = static_cast<double>(ns_[below]), high = static_cast<double>(ns_[above]);
         return (low + (high - low) * (rank - static_cast<double>(below))) / 1e3;
     }
-    // Mean of `bytes` / time.
+    // Returns the mean of `bytes` / duration over all batches.
     double mean_rate(double bytes) const {
         double sum = 0;
         for (const uint64_t ns : ns_) sum += bytes * 1e9 / static_cast<double>(std::max<uint64_t>(ns, 1));
@@ -64,7 +64,7 @@ std::optional<double> if_any(double value) {
     return value > 0 ? std::optional(value) : std::nullopt;
 }
 
-// What is not known is null, or N/A.
+// An unknown value becomes null in JSON and N/A in the table.
 Json json(const std::optional<double>& value) {
     return value ? Json(*value) : Json(nullptr);
 }
@@ -81,7 +81,7 @@ struct ClassSummary {
     std::optional<double> attainment, leakage;
 };
 
-// What Mooncake's tebench says of classes; bandwidths are GB/s.
+// The statistics of classes that Mooncake's tebench prints, with rates in GB/s.
 struct Summary {
     Summary(const Options& options, const PointResult& result) {
         double shares = 0, squares = 0;
@@ -112,7 +112,7 @@ struct Summary {
     std::optional<double> leakage, utilization;
 };
 
-// Of each thread, per batch, with all that is not transfer.
+// Returns the time of a thread for each batch, including everything that is not transfer.
 double latency_us(const PointResult& result, const Times& times) {
     return times.count() == 0
                ? 0

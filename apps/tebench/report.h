@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What came out: a line of the table, a line of JSON.
+// Formats results as lines of a table and lines of JSON.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@ namespace rove::tebench {
 
 std::string table_heading();
 std::string table_line(const PointResult& result);
-// Lines below it, of classes that were asked for and of streams with a deadline.
+// Returns further lines for the classes of the command line and the streams with a deadline.
 std::string detail_lines(const Options& options, const PointResult& result);
-// One object without line breaks. gbps are GB/s, as Mooncake's.
+// Returns one object without line breaks. Keys that end with gbps are in GB/s, like Mooncake's.
 std::string json_line(const Options& options, const PointResult& result);
 
 }  // namespace rove::tebench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See stream.h. With the consistency check, each place writes a pattern of its own, and reads it back before it writes
-// the next one.
+// Implements stream.h. With the consistency check, each place writes a unique pattern and reads it back before it
+// writes the next one.
 #include "stream.h"
 
 #include <time.h>
@@ -16,7 +16,7 @@ using tent::Request;
 
 constexpr const char* kStates[] = {"INITIAL", "PENDING", "INVALID", "CANCELED", "COMPLETED", "TIMEOUT", "FAILED"};
 
-// Another word for each place and seed (the increment and first multiplier of SplitMix64).
+// Returns a different word for each place and seed, with the increment and first multiplier of SplitMix64.
 uint64_t word(uint64_t seed, size_t index) {
     const uint64_t mixed = (seed + index * 0x9E3779B97F4A7C15) * 0xBF58476D1CE4E5B9;
     return mixed ^ mixed >> 31;
@@ -29,7 +29,7 @@ void fill(uint8_t* memory, size_t bytes, uint64_t seed) {
     }
 }
 
-// What write_seed writes to an address, as far as it lies within the memory.
+// Fills memory with the content that write_seed writes to `address`.
 void fill_seeded(uint8_t* memory, size_t bytes, uint64_t address) {
     constexpr uint64_t kSeed = 0x726F7665;
     for (size_t at = 0, part; at < bytes; at += part) {
@@ -89,7 +89,7 @@ bool Stream::step(bool submit) {
         if (place.batch != 0 || !submit) continue;
         const uint64_t now = now_ns();
         uint64_t begun_ns = now;
-        // What only serves the check is nobody's request: it does not wait, and nobody waits for it.
+        // Transfers that only serve the check belong to no request: they do not wait, and their time does not count.
         const bool for_check =
             work_.check && place.written != (work_.operation == Operation::kRead) && work_.operation != Operation::kMix;
         if (!for_check && work_.rate > 0) {
@@ -124,7 +124,7 @@ bool Stream::begin(Place& place, uint64_t begun_ns) {
         requests_[i].source = memory + i * work_.block;
         requests_[i].target_offset = remote + i * work_.block;
     }
-    // Preparing what will be checked is not the engine's time.
+    // The time to prepare the content for the check does not count as the engine's.
     place.begun_ns = (work_.check || work_.seeded) && work_.rate == 0 ? now_ns() : begun_ns;
     place.deadline_ns = work_.deadline_ns != 0 && place.counted ? now_ns() + work_.deadline_ns : 0;
     for (Request& one : requests_) one.deadline_ns = place.deadline_ns;
@@ -159,7 +159,7 @@ bool Stream::look(Place& place) {
     const tent::Status freed = engine_.freeBatch(place.batch);
     place.batch = 0;
     if (!freed.ok()) return fail(place, "freeBatch: " + freed.ToString());
-    if (is_late) {  // what is there now is not known
+    if (is_late) {  // the target's content is unknown now
         place.written = false;
         return true;
     }
@@ -172,7 +172,7 @@ bool Stream::look(Place& place) {
     if (work_.check && place.opcode == Request::READ &&
         std::memcmp(pattern(place), returned(place), work_.batch_bytes()) != 0)
         return fail(place, "what came back is not what was written");
-    // Only READs are wanted: the pattern stays.
+    // A stream of READs keeps the pattern.
     place.written = place.opcode == Request::WRITE || work_.operation == Operation::kRead;
     return true;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What had arrived when, as CSV: time_s of CLOCK_MONOTONIC, block and batch size of the point, class, stream, bytes
-// since the point's start. With it, what somebody else does at a known time (a rail that dies) is seen in what the
-// streams get.
+// Writes a CSV file of the progress over time, with the columns time_s (CLOCK_MONOTONIC), block size, batch size,
+// class, stream, and bytes since the point's start. It shows how an event at a known time, such as the failure of a
+// rail, affects the streams.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Timeline {
         uint64_t bytes = 0;
     };
 
-    // False: it cannot be written; errno says why.
+    // Returns false if the file cannot be written; errno holds the reason.
     bool open(const std::string& file) {
         file_ = std::fopen(file.c_str(), "w");
         return file_ != nullptr && std::fputs("time_s,block_size,batch_size,class,stream,bytes\n", file_) >= 0;

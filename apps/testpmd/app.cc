@@ -17,11 +17,11 @@ namespace rove::testpmd {
 
 namespace {
 
-constexpr uint64_t kLookNs = 1'000'000;       // between looks at sockets, prompt and signals while there is traffic
-constexpr size_t kPathsShown = 8;             // of each port; the rest are summed
-constexpr int kSleepMs = 20;                  // without traffic
-constexpr uint64_t kDrainNs = 4'000'000'000;  // a run that is stopped may take so long for what is under way
-constexpr int kGoneMs = 1000;                 // by which a failed request may precede the end of the connection
+constexpr uint64_t kLookNs = 1'000'000;       // how often sockets, prompt and signals are checked during traffic
+constexpr size_t kPathsShown = 8;             // paths of each port that are listed; the others are summed
+constexpr int kSleepMs = 20;                  // the pause without traffic
+constexpr uint64_t kDrainNs = 4'000'000'000;  // how long a stopped run may take for its requests in flight
+constexpr int kGoneMs = 1000;                 // how long a failed request may precede the end of the connection
 
 double share(uint64_t part, uint64_t whole) {
     return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
@@ -31,7 +31,7 @@ uint64_t number(const Report& object, const char* name) {
     return object.contains(name) ? object[name].get<uint64_t>() : 0;
 }
 
-// Of all workers together.
+// Returns the sum over all workers.
 uint64_t sum(const Report& workers, const char* name) {
     uint64_t all = 0;
     for (const Report& worker : workers) all += number(worker, name);
@@ -112,7 +112,7 @@ bool App::turn() {
     return true;
 }
 
-// For input, or a peer.
+// Waits for input or for a peer.
 void App::wait() {
     pollfd fds[2] = {{options_.interactive ? STDIN_FILENO : -1, POLLIN, 0},
                      {listener_ ? listener_->fd() : -1, POLLIN, 0}};
@@ -126,7 +126,7 @@ void App::round() {
         run_->poll(runtime_->now_ns());
         if (run_->done()) finish({});
     } catch (const Failure& failure) {
-        // A peer that ends takes down its QPs first: requests fail before its connection does.
+        // A peer that ends destroys its QPs first, so that requests fail before its connection ends.
         finish(run_->connection().readable(kGoneMs) ? "the peer is gone" : failure.what());
     }
 }
@@ -141,7 +141,7 @@ void App::serve() {
     try {
         Connection connection = listener_->accept();
         const Introduction theirs = connection.receive_introduction();
-        Connection again(dup(connection.fd()));  // to say what is wrong
+        Connection again(dup(connection.fd()));  // to send the reason of a failure
         try {
             if (theirs.plan.mode == Mode::kSpray)
                 run_ = std::make_unique<SprayTarget>(*runtime_, options_, std::move(connection), theirs.plan);
@@ -157,7 +157,7 @@ void App::serve() {
     }
 }
 
-// The run is over; `failure` says why, if it should not be.
+// Ends the run. `failure` holds the reason of a run that failed.
 void App::finish(const std::string& failure) {
     std::string why = failure;
     try {
@@ -167,7 +167,7 @@ void App::finish(const std::string& failure) {
     }
     Report report = summary(snapshot());
     if (!why.empty()) report["failure"] = why;
-    // A target outlives its peers, whatever becomes of them.
+    // A target keeps running after its peer's failure.
     failed_ |= run_->errors() != 0 || (!why.empty() && run_->initiates());
     run_.reset();
     std::printf("\n%s", to_text(report).c_str());
@@ -207,7 +207,8 @@ Report App::summary(const Report& now) const {
         const std::string name = std::string("resent_") + cause;
         resent[cause] = sum(workers, name.c_str()) + sum(multipath, name.c_str());
     }
-    Report& degrees = report["out_of_order_degree"] = Report::object();  // packets, by the least degree of each class
+    // Packets, by the lower bound of each class of degrees.
+    Report& degrees = report["out_of_order_degree"] = Report::object();
     for (const Report& worker : multipath)
         for (const auto& [name, value] : worker.items())
             if (name.rfind("degree_", 0) == 0)
@@ -232,7 +233,7 @@ void App::show_stats(uint64_t now_ns) {
                        {"tx_frames_per_s", static_cast<double>(number(port, "tx_frames")) / seconds},
                        {"rx_frames_per_s", static_cast<double>(number(port, "rx_frames")) / seconds}};
     if (isatty(STDOUT_FILENO) && !options_.interactive)
-        std::fputs("\x1b[2J\x1b[H", stdout);  // clears, as dpdk-testpmd does
+        std::fputs("\x1b[2J\x1b[H", stdout);  // clears the screen, like dpdk-testpmd
     std::printf("ports, the last %.1f s\n%s", seconds, to_text(ports).c_str());
     const auto print = [](const char* what, const Report& by_port) {
         for (const auto& [name, table] : by_port.items())

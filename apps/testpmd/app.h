@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rove-testpmd does at a time: nothing, a run as initiator, or one as target. One thread: traffic, prompt and
-// tables take turns, since two processes that poll leave nothing over of two cores.
+// Runs rove-testpmd: it idles, or is the initiator or the target of a run. Traffic, prompt and tables share one thread,
+// because two processes that poll leave nothing of two cores.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,17 @@ class App {
     datapath::Runtime& runtime() { return *runtime_; }
     Options& options() { return options_; }
 
-    // Both return "" or why not.
+    // Start and stop a run. Both return "" or an error message.
     std::string start();
     std::string stop();
-    // Of either end: the run that goes on, if one does, ends with the program.
+    // Ends the current run, if any, and then the program. Both ends use it.
     void end();
     bool running() const { return run_ != nullptr; }
     bool has_engine() const { return running() && run_->plan().mode == Mode::kSpray; }
     void clear();
 
-    // A turn of traffic, and now and then of all else; sleeps, for a little, when there is no traffic. Input on stdin
-    // is the caller's: returns whether now is a time to look.
+    // Drives the traffic, and from time to time everything else; without traffic it sleeps briefly. The caller reads
+    // stdin: returns true if this is the time to do so.
     bool turn();
     bool failed() const { return failed_; }
 
@@ -53,10 +53,10 @@ class App {
     datapath::Runtime* runtime_ = nullptr;
     std::optional<Listener> listener_;
     std::unique_ptr<Run> run_;
-    Report at_start_, at_last_stats_;  // snapshot()
+    Report at_start_, at_last_stats_;  // from snapshot()
     uint64_t started_ns_ = 0, stats_ns_ = 0, looked_ns_ = 0;
-    uint64_t last_messages_ = 0;  // as at_last_stats_
-    bool failed_ = false;         // a run did not do what it should
+    uint64_t last_messages_ = 0;  // messages() at the time of at_last_stats_
+    bool failed_ = false;         // true if a run failed
 };
 
 }  // namespace rove::testpmd

@@ -39,7 +39,7 @@ std::string no_such_qp(App& app, const Words& words) {
     return "no QP '" + words[2] + "', possible:" + qps_text(app.runtime());
 }
 
-// Of the QP that the third word names.
+// Reports on the QP that the third word names.
 template <Report (*kReport)(Runtime&, uint32_t)>
 Report of_qp(App& app, const Words& words) {
     const std::optional<uint32_t> qpn = number(words[2]);
@@ -66,12 +66,12 @@ Report all_impairments(Runtime& runtime) {
     return all;
 }
 
-// Reports that count from the last `clear stats` on.
+// Reports whose counters restart at the last `clear stats`.
 using Counters = Report (*)(Runtime&);
 constexpr std::array<Counters, 6> kCounters = {datapath::report_ports,     datapath::report_xstats,
                                                datapath::report_workers,   datapath::report_drops,
                                                datapath::report_multipath, all_impairments};
-std::map<Counters, Report> cleared;  // what they were then
+std::map<Counters, Report> cleared;  // their values at that time
 
 template <Counters kReport>
 Report counted(App& app, const Words&) {
@@ -133,7 +133,7 @@ std::string switch_port(App& app, const Words& words) {
 }  // namespace
 
 void add_commands(Commands& commands, App& app) {
-    // Those that are functions of their own.
+    // Turns a function of the app into an action.
     const auto of_app = [&app](auto function) {
         return [&app, function](const Words& words) { return function(app, words); };
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be said at rove-testpmd's prompt.
+// Adds the commands of rove-testpmd's prompt.
 #pragma once
 
 #include "app.h"

@@ -21,15 +21,15 @@ namespace {
 
 constexpr uint32_t kMagic = 0x526F7654;  // "RovT"
 constexpr uint16_t kVersion = 1;
-constexpr int kPatienceMs = 5000;  // QPs of the peer are connected in this time
+constexpr int kPatienceMs = 5000;  // how long the peer may take to connect its QPs
 constexpr size_t kMaxRails = 32, kMaxReason = 200;
 constexpr auto kAgain = std::chrono::milliseconds(50);
 
-// As on the wire: big-endian, no holes.
+// The wire format: big-endian, without padding.
 struct [[gnu::packed]] Head {
     uint32_t magic;
     uint16_t version;
-    uint8_t mode, flags;  // 1: verify; 2: a refusal, whose text of `size` bytes follows
+    uint8_t mode, flags;  // 1: verify; 2: a refusal, followed by `size` bytes of text
     uint32_t size, qps, depth, mtu;
     uint8_t service_level, rails;
 };
@@ -43,7 +43,7 @@ struct [[gnu::packed]] QpOnWire {
 };
 struct [[gnu::packed]] SegmentOnWire {
     uint64_t address;
-    uint8_t name_bytes;  // that follow
+    uint8_t name_bytes;  // length of the name that follows
 };
 struct [[gnu::packed]] AccountOnWire {
     uint32_t magic;
@@ -73,7 +73,7 @@ Connection Connection::to(const std::string& host, uint16_t port) {
     hints.ai_socktype = SOCK_STREAM;
     if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0)
         throw Failure("peer " + host + ": " + gai_strerror(error));
-    // The target may have been started a moment ago.
+    // The target may have started only a moment ago.
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
     int fd = -1;
     std::string why;
@@ -105,7 +105,7 @@ std::string Connection::own_address() const {
 
 bool Connection::readable(int wait_ms) const {
     pollfd one{fd_, POLLIN, 0};
-    return poll(&one, 1, wait_ms) > 0;  // a signal ends even one that does not wait
+    return poll(&one, 1, wait_ms) > 0;  // a signal interrupts even a poll that does not wait
 }
 
 void Connection::write(const void* data, size_t bytes) {

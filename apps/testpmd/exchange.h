@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TCP connection by which two rove-testpmd exchange what their QPs must know of each other, and its messages.
-// Who connects is not trusted: whatever comes is checked before it is used, and nobody is waited for long.
+// Exchanges the parameters of QPs between two rove-testpmd processes over TCP. The peer is not trusted: messages are
+// checked before use, and every wait is bounded.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,12 +15,12 @@
 
 namespace rove::testpmd {
 
-// Something in the environment, or the peer, does not do its part: a run ends, and the program can go on.
+// Something in the environment, or the peer, failed. The run ends, and the program can continue.
 struct Failure : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// A port of an end, and a QP.
+// A port of one end, and one of its QPs.
 struct RailAddress {
     ibv_gid gid{};
     uint32_t rkey = 0;
@@ -30,22 +30,23 @@ struct QpAddress {
     uint32_t qpn = 0, psn = 0;
 };
 
-// The initiator's first message; and the target's, which says what is wrong with it instead if it does not agree.
+// The initiator's first message. The target answers with its own, or with a refusal that states the reason.
 struct Introduction {
     Plan plan;
     std::vector<RailAddress> rails;
     std::vector<QpAddress> qps;
-    // Of spray, instead of both: the memory that the target registered with its engine, and under which name.
+    // In spray mode these replace both lists: the memory that the target registered with its engine, and the segment's
+    // name.
     std::string segment;
     uint64_t address = 0;
 };
 
-// At the end of a run: what was done, and the target's answer.
+// The result that ends a run, and the target's answer.
 struct Account {
     uint64_t messages = 0, errors = 0;
 };
 
-// A connected socket; all waits end after some seconds with a Failure.
+// A connected socket. Waits end with a Failure after some seconds.
 class Connection {
   public:
     explicit Connection(int fd);
@@ -55,14 +56,14 @@ class Connection {
     static Connection to(const std::string& host, uint16_t port);
 
     int fd() const { return fd_; }
-    // Of this end, as the peer sees it; empty unless it is IPv4.
+    // Returns this end's address as the peer sees it, or "" unless it is IPv4.
     std::string own_address() const;
-    // Whether a message, or the end, is there to be received, or comes within `wait_ms`.
+    // Returns true if a message, or the end of the stream, can be received now or within `wait_ms`.
     bool readable(int wait_ms = 0) const;
 
     void send(const Introduction& mine);
     void send_refusal(const std::string& why);
-    Introduction receive_introduction();  // a refusal of the peer's is a Failure
+    Introduction receive_introduction();  // the peer's refusal is thrown as a Failure
     void send(const Account& account);
     Account receive_account();
 

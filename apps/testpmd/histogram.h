@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latencies in log-linear buckets, after HdrHistogram, whose C library Debian 12 does not have. Units: nanoseconds.
+// Counts latencies in log-linear buckets, like HdrHistogram, whose C library Debian 12 does not package. The unit is
+// nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,8 @@ class Histogram {
     uint64_t least() const { return count_ == 0 ? 0 : least_; }
     uint64_t most() const { return most_; }
     double mean() const { return count_ == 0 ? 0 : static_cast<double>(sum_) / static_cast<double>(count_); }
-    // The least value that at least the share `quantile` of all do not exceed; to 1/64 of it.
+    // Returns the smallest value that at least the share `quantile` of all values do not exceed, with a relative error
+    // of up to 1/64.
     uint64_t at(double quantile) const {
         const auto rank = static_cast<uint64_t>(std::ceil(quantile * static_cast<double>(count_)));
         uint64_t seen = 0;

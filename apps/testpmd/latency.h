@@ -8,7 +8,7 @@ namespace rove::testpmd {
 
 using datapath::Report;
 
-// Percentiles in microseconds.
+// Returns percentiles in microseconds.
 Report latency_us(const Histogram& latency);
 
 }  // namespace rove::testpmd

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rove-testpmd: drives rove through verbs or its transfer engine. Exit status: 0 if all runs did what they should, 1 if
-// not or if something in the environment is missing, 2 for a wrong command line.
+// Implements rove-testpmd, which drives rove through verbs or the transfer engine. The exit status is 0 if all runs
+// succeeded, 1 if one failed or something in the environment is missing, and 2 after a wrong command line.
 #include <signal.h>
 
 #include <cstdio>
@@ -37,7 +37,7 @@ int run(Options& options) {
         }
     }
     if (options.interactive && !prompt->quit()) prompt->open();
-    // Without a prompt an initiator is done when its run is.
+    // Without a prompt, an initiator ends with its run.
     const auto over = [&] {
         if (signalled != 0 || (prompt && prompt->quit())) return true;
         return !options.interactive && options.plan.mode != Mode::kTarget && !app.running();

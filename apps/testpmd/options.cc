@@ -49,11 +49,11 @@ void find_config(std::string& config) {
     refuse("no --config, and neither ./rove.toml nor /etc/rove/rove.toml exists");
 }
 
-// "high:20,low:80": weights, of which 0 is none.
+// Parses weights such as "high:20,low:80"; classes that are not named have weight 0.
 std::string parse_mix(const std::string& text, std::array<double, 3>& shares) {
     shares = {};
     std::array<bool, 3> given{};
-    std::istringstream parts(text + ",");  // so that the part behind a last comma is one too
+    std::istringstream parts(text + ",");  // so that an empty part after the last comma is found
     double sum = 0;
     for (std::string part; std::getline(parts, part, ',');) {
         const auto* found =
@@ -85,7 +85,8 @@ const char* invalid(const Plan& plan) {
     if (plan.mode == Mode::kSpray && (plan.qps < 1 || plan.qps > kMaxThreads)) return "threads: 1 to 64";
     if (plan.qps < 1 || plan.qps > kMaxQps) return "qps: 1 to 1024";
     if (plan.depth < 1 || plan.depth > kMaxDepth) return "depth: 1 to 1024";
-    // Twice: what is verified comes back; what is sent finds twice as many receives.
+    // The factor 2 stands for the copies that are read back for verification, and for the second set of receives with
+    // SENDs.
     if (2 * uint64_t{plan.size} * plan.qps * plan.depth > kMaxMemory)
         return "size x depth x qps or threads: at most 512 MiB";
     if (plan.mtu != 256 && plan.mtu != 512 && plan.mtu != 1024 && plan.mtu != 2048 && plan.mtu != 4096)
@@ -184,7 +185,7 @@ Options parse(int argc, char** argv) {
     for (CLI::Option* option : app.get_options()) option->check(filled);
     try {
         std::vector<std::string> words(std::reverse_iterator(argv + argc), std::reverse_iterator(argv + first));
-        for (const std::string& word : words)  // CLI11 takes the next word for what is behind its =
+        for (const std::string& word : words)  // CLI11 takes the next word as the value of "--option="
             if (word.starts_with("--") && word.find('=') == word.size() - 1)
                 refuse(word.substr(0, word.size() - 1) + ": is empty");
         app.parse(words);
@@ -197,7 +198,7 @@ Options parse(int argc, char** argv) {
     std::vector<CLI::Option*> foreign = of_spray;
     if (p.mode == Mode::kSpray)
         foreign = {qps, service_level};
-    else if (p.mode == Mode::kTarget)  // the initiator says
+    else if (p.mode == Mode::kTarget)  // the initiator decides
         for (CLI::Option* option :
              {size, qps, depth, batch, mtu, duration, count, rate, service_level, verify, auto_start})
             foreign.push_back(option);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line of rove-testpmd says.
+// Parses the command line of rove-testpmd.
 #pragma once
 
 #include <array>
@@ -14,43 +14,44 @@ enum class Mode : uint8_t { kTarget, kWrite, kRead, kSend, kAtomic, kSpray };
 const char* to_string(Mode mode);
 
 inline constexpr uint32_t kMaxQps = 1024, kMaxThreads = 64, kMaxDepth = 1024;
-inline constexpr uint64_t kMaxMemory = 1u << 30;  // bytes of messages in flight that an end keeps room for
+// Limit on the bytes of messages in flight for which an end keeps memory.
+inline constexpr uint64_t kMaxMemory = 1u << 30;
 
-// What both ends must agree on.
+// The parameters on which both ends must agree.
 struct Plan {
     Mode mode = Mode::kTarget;
-    uint32_t size = 65536;  // bytes a message
-    uint32_t qps = 1;       // spray: threads
-    uint32_t depth = 16;    // requests of each under way
+    uint32_t size = 65536;  // bytes of a message
+    uint32_t qps = 1;       // in spray mode: threads
+    uint32_t depth = 16;    // requests in flight on each
     uint32_t mtu = 4096;
     uint8_t service_level = 0;
     bool verify = false;
 };
 
-// Null if acceptable; else what is not.
+// Returns null for an acceptable plan, or else the reason why it is not.
 const char* invalid(const Plan& plan);
 
 struct Options {
-    std::string eal;  // what stands before "--"
+    std::string eal;  // the arguments before "--"
     std::string config, peer, json, cmdline_file, pcap;
     uint16_t tcp_port = 18600;
     int gid_index = 1;
     Plan plan;
-    uint8_t timeout = 14, retries = 7;  // of new QPs, as verbs has them
+    uint8_t timeout = 14, retries = 7;  // attributes of new QPs (IBTA encodings)
     uint32_t batch = 1;
     double duration_s = 0;  // 0: until stopped
-    uint64_t count = 0;     // 0: any
-    double rate_gbps = 0;   // 0: as fast as it goes
+    uint64_t count = 0;     // 0: without a limit
+    double rate_gbps = 0;   // 0: as fast as possible
     uint32_t stats_period_s = 0;
-    // Of spray.
-    std::string tent;                                            // the engine's file
-    std::vector<std::pair<std::string, std::string>> tent_keys;  // that options replace
+    // The options of spray mode.
+    std::string tent;                                            // the engine's configuration file
+    std::vector<std::pair<std::string, std::string>> tent_keys;  // keys of that file which options replace
     std::array<double, 3> priorities = {1, 0, 0};                // shares of HIGH, MEDIUM and LOW
     double read_share = 0;
     bool auto_start = false, interactive = false;
 };
 
-// Ends the program with one line and status 2 if the arguments are wrong; with status 0 for --help.
+// Ends the program with status 2 and one line if the arguments are wrong, and with status 0 for --help.
 Options parse(int argc, char** argv);
 
 }  // namespace rove::testpmd

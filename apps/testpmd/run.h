@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of a run: what the application needs to know of it, whoever moves the bytes. Units: nanoseconds of `now_ns`.
+// One end of a run, independent of the API that moves the data. Times are in nanoseconds of `now_ns`.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@ class Run {
     virtual const Connection& connection() const = 0;
     virtual bool initiates() const = 0;
 
-    // Does what can be done now, without blocking. Throws a Failure when a request fails.
+    // Makes progress without blocking. Throws a Failure if a request fails.
     virtual void poll(uint64_t now_ns) = 0;
-    // From now on nothing new begins; done() when all that was under way has come back.
+    // Stops new requests. done() becomes true when those in flight have completed.
     virtual void stop() {}
     virtual bool done() const { return false; }
-    // After the end: the other end's account is taken, and its errors are added to ours.
+    // Receives the other end's account after the run, and adds its errors to ours.
     virtual void settle() = 0;
 
-    // Counts from here on, but of errors.
+    // Restarts all counts except errors.
     virtual void clear() {}
     virtual uint64_t messages() const = 0;
     virtual uint64_t errors() const = 0;
-    // What else there is to say: latency, priorities.
+    // Reports further results: latency and priorities.
     virtual Report report(double seconds) const = 0;
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 tent::Settings settings(const Options& options, const Connection& connection) {
     tent::Settings settings{options.tent, options.tent_keys};
-    // Where the peer has found us once; the engine's own guess may be in another network.
+    // The peer has reached us at this address; the engine's own guess may be in another network.
     if (const std::string host = connection.own_address(); !host.empty()) settings.set("rpc_server_hostname", host);
     return settings;
 }

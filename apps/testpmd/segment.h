@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An end of a spray: an engine, and memory that is registered with it.
+// Owns what each end of a spray needs: an engine, and memory that is registered with it.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,16 @@ class Segment {
 
   private:
     std::vector<uint8_t>
-        memory_;  // not the engine's own, which could go by shared memory: ports are what is driven here
+        // Not allocated by the engine, since that memory could be reached through shared memory instead of ports.
+        memory_;
     tent::TransferEngine engine_;
 };
 
-// Throws a Failure if the engine does not start with its configuration on the ports that are open, so that a program
-// need not wait for a run to learn it.
+// Throws a Failure if the engine does not start with its configuration on the open ports, so that the program reports
+// it before the first run.
 void try_engine(const Options& options);
 
-// Throws what the engine says, if it is not that all is well.
+// Throws a Failure with the status's message unless it is OK.
 void require(const tent::Status& status, const char* what);
 
 }  // namespace rove::testpmd

@@ -13,8 +13,8 @@ namespace rove::testpmd {
 namespace {
 
 constexpr size_t kWord = 8;     // bytes
-constexpr size_t kLine = 64;    // messages do not share cache lines
-constexpr uint8_t kReads = 16;  // READs and atomics of a QP under way, as most NICs have
+constexpr size_t kLine = 64;    // messages share no cache lines
+constexpr uint8_t kReads = 16;  // READs and atomics in flight on a QP, a common limit of NICs
 constexpr uint8_t kHopLimit = 64;
 
 [[noreturn]] void fail(const std::string& what, int error) {
@@ -38,7 +38,7 @@ bool is_ipv4(const ibv_gid& gid) {
     return wire::is_ipv4_mapped(bytes);
 }
 
-// splitmix64
+// One step of splitmix64.
 uint64_t mixed(uint64_t x) {
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
     x = (x ^ x >> 27) * 0x94D049BB133111EB;
@@ -55,7 +55,7 @@ uint64_t seed_of(uint32_t q, uint64_t message) {
 
 }  // namespace
 
-// Whole words apart from the rest: the compiler then makes vectors of them.
+// The loop over whole words is separate, so that the compiler vectorizes it.
 void fill(uint8_t* data, size_t bytes, uint32_t q, uint64_t message) {
     const uint64_t seed = seed_of(q, message);
     const size_t whole = bytes / kWord * kWord;
@@ -87,7 +87,7 @@ std::vector<Rail> open_rails(int gid_index) {
                                                                              ibv_free_device_list);
     for (int i = 0; i < count; ++i) {
         const std::string name = ibv_get_device_name(list.get()[i]);
-        if (name.rfind("rove", 0) != 0) continue;  // the real library's stand there too
+        if (name.rfind("rove", 0) != 0) continue;  // the list also has the devices of libibverbs
         Rail& rail = rails.emplace_back();
         rail.context.reset(ibv_open_device(list.get()[i]));
         if (rail.context != nullptr) rail.pd.reset(ibv_alloc_pd(rail.context.get()));
@@ -175,7 +175,7 @@ void Session::connect(uint32_t q) {
     attributes.sq_psn = mine_.qps[q].psn;
     attributes.timeout = options_.timeout;
     attributes.retry_cnt = options_.retries;
-    attributes.rnr_retry = 7;  // for ever
+    attributes.rnr_retry = 7;  // without a limit
     attributes.max_rd_atomic = kReads;
     modify(qp(q), attributes,
            IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC, "RTS");

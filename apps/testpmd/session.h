@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs objects of a run at one end: QPs over all ports in turn, connected to the peer's, and memory for their
+// Owns one end's verbs objects: QPs that are spread over all ports and connected to the peer's, and memory for their
 // messages.
 #pragma once
 
@@ -21,19 +21,19 @@ struct Destroy {
 template <class T, auto kDestroy>
 using Owned = std::unique_ptr<T, Destroy<kDestroy>>;
 
-// A port that is open. Outlives all runs.
+// An open port. It outlives all runs.
 struct Rail {
     Owned<ibv_context, ibv_close_device> context;
     Owned<ibv_pd, ibv_dealloc_pd> pd;
     ibv_gid gid{};
     uint32_t max_mtu = 0;
 };
-// All devices of rove's. Throws a Failure if there is none, or one has no such GID.
+// Opens all of rove's devices. Throws a Failure if rove has no device, or if one has no such GID.
 std::vector<Rail> open_rails(int gid_index);
 
 class Session {
   public:
-    // Creates the objects. `initiates`: this end posts the requests.
+    // Creates the objects. `initiates` is true for the end that posts the requests.
     Session(const std::vector<Rail>& rails, const Options& options, const Plan& plan, bool initiates);
 
     const Plan& plan() const { return plan_; }
@@ -44,15 +44,15 @@ class Session {
     ibv_cq* cq(size_t rail) const { return sides_[rail].cq.get(); }
     ibv_qp* qp(uint32_t q) const { return qps_[q].get(); }
     uint32_t lkey(uint32_t q) const { return sides_[q % rails()].mr->lkey; }
-    // Where message `slot` of a QP lies, here and at the peer. Slots from depth to 2 * depth - 1: what is read back to
-    // be verified; at the target of SENDs, twice as many receives as the peer has requests.
+    // The memory of message `slot` of a QP, here and at the peer. Slots from depth to 2 * depth - 1 receive what is
+    // read back for verification; the target of SENDs has twice as many receives as the peer has requests.
     uint8_t* slot(uint32_t q, uint32_t slot) { return memory_.data() + offset(q, slot); }
     uint64_t remote_slot(uint32_t q, uint32_t slot) const {
         return theirs_.rails[q % rails()].address + offset(q, slot);
     }
     uint32_t remote_key(uint32_t q) const { return theirs_.rails[q % rails()].rkey; }
 
-    // A receive for SENDs, into `slot`.
+    // Posts a receive into `slot`.
     void post_receive(uint32_t q, uint32_t slot);
 
   private:
@@ -69,11 +69,11 @@ class Session {
     size_t stride_;
     std::vector<uint8_t> memory_;
     std::vector<Side> sides_;
-    std::vector<Owned<ibv_qp, ibv_destroy_qp>> qps_;  // QP q is of rail q modulo rails
+    std::vector<Owned<ibv_qp, ibv_destroy_qp>> qps_;  // QP q is on rail q modulo rails
     Introduction mine_, theirs_;
 };
 
-// Bytes that depend on the QP, the message and their place.
+// Fills data with bytes that depend on the QP, the message and their position.
 void fill(uint8_t* data, size_t bytes, uint32_t q, uint64_t message);
 bool is_filled(const uint8_t* data, size_t bytes, uint32_t q, uint64_t message);
 

@@ -48,7 +48,7 @@ void Spray::poll(uint64_t now_ns) {
     }
 }
 
-// Returns whether it has anything left to do.
+// Returns true if the worker has anything left to do.
 bool Spray::step(Worker& worker, uint64_t now_ns) {
     const std::lock_guard lock(worker.mutex);
     if (worker.ended) return false;
@@ -120,7 +120,7 @@ Report Spray::report(double seconds) const {
         for (const auto& [name, us] : percentiles.items()) row[name + "_us"] = us;
     }
     report["latency_us"] = latency_us(latency);
-    report["transports"] = report_tent("transports");  // what ports could not carry went another way
+    report["transports"] = report_tent("transports");  // includes transports other than ports
     return report;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a spray that submits: a stream for each thread, the first of them driven by poll().
+// Runs the initiator of a spray: one stream for each thread. poll() drives the first.
 #pragma once
 
 #include <atomic>
@@ -38,13 +38,13 @@ class Spray : public Run {
     Report report(double seconds) const override;
 
   private:
-    // Whoever steps a stream or looks at it holds its mutex.
+    // A stream and its thread. The mutex guards the stream.
     struct Worker {
         mutable std::mutex mutex;
         std::unique_ptr<SprayStream> stream;
-        bool ended = false;  // nothing is under way, and nothing follows
+        bool ended = false;  // nothing is in flight, and nothing follows
         std::string failure;
-        std::thread thread;  // none for the first
+        std::thread thread;  // unused by the first worker
     };
     bool step(Worker& worker, uint64_t now_ns);
     SprayStream::Counts counts() const;

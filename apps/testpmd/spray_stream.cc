@@ -13,7 +13,7 @@ namespace {
 constexpr uint8_t kStale = 0xEE;
 constexpr const char* kStates[] = {"INITIAL", "PENDING", "INVALID", "CANCELED", "COMPLETED", "TIMEOUT", "FAILED"};
 
-// Of `whole`, what the `index`th of `parts` has.
+// Returns the part of `whole` that goes to number `index` of `parts`.
 uint64_t part(uint64_t whole, uint32_t parts, uint32_t index) {
     return whole / parts + (index < whole % parts);
 }
@@ -73,7 +73,7 @@ bool SprayStream::step(uint64_t now_ns, bool submit) {
     return !over;
 }
 
-// A whole batch, unless the run has fewer left or the rate offers fewer.
+// Returns a whole batch, unless the run has fewer requests left or the rate permits fewer.
 uint32_t SprayStream::due(uint64_t now_ns) const {
     uint64_t count = options_.batch;
     if (options_.count != 0) count = std::min(count, count_ - counts_.submitted);
@@ -85,7 +85,7 @@ uint32_t SprayStream::due(uint64_t now_ns) const {
 }
 
 void SprayStream::begin(Place& place, uint32_t requests, uint64_t now_ns) {
-    // With a rate, from when it should have been submitted: what waits here because the network is slow has waited.
+    // With a rate, a request begins when it was due, so that the time it waited here for a slow network counts.
     place.begun_ns = interval_ns_ != 0
                          ? started_ns_ + static_cast<uint64_t>(static_cast<double>(counts_.submitted) * interval_ns_)
                          : now_ns;
@@ -95,7 +95,7 @@ void SprayStream::begin(Place& place, uint32_t requests, uint64_t now_ns) {
     place.checks = false;
     for (uint32_t i = 0; i < requests && plan_.verify && place.opcode == tent::Request::WRITE; ++i) {
         const uint32_t slot = place.first + i;
-        messages_[slot] = plan_.depth + counts_.submitted + i;  // never what it held before
+        messages_[slot] = plan_.depth + counts_.submitted + i;  // differs from everything the slot held before
         fill(local(slot, false), plan_.size, thread_, messages_[slot]);
     }
     submit(place);

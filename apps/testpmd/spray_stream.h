@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one thread sprays: batches of requests, some under way at once, each of a priority and a direction that chance
-// gives it. With verification every byte that was written is read back, and what is read is known. Units: nanoseconds,
-// bytes.
+// Sprays batches of requests from one thread, several in flight at a time; each batch has a random priority and
+// direction. With verification, every byte that was written is read back, and READs have known content. Units are
+// nanoseconds and bytes.
 #pragma once
 
 #include <array>
@@ -18,40 +18,41 @@ class SprayStream {
   public:
     static constexpr size_t kPriorities = 3;
 
-    // Requests.
+    // The completed requests of a priority.
     struct Class {
-        uint64_t reads = 0, writes = 0;  // complete, since cleared
-        Histogram latency;               // of batches: until all of one was complete
+        uint64_t reads = 0, writes = 0;  // since the last clear()
+        Histogram latency;               // durations of batches, until their last request completed
     };
     struct Counts {
         uint64_t submitted = 0, completed = 0, failed = 0, under_way = 0;
-        uint64_t wrong = 0;  // complete, but not with the right bytes
+        uint64_t wrong = 0;  // completed with wrong content
         std::array<Class, kPriorities> classes;
         void add(const Counts& other);
     };
 
-    // Local memory for it begins at `memory`, the peer's at `remote`; sizes below.
+    // The stream's local memory begins at `memory`, and the peer's at `remote`; the functions below give the sizes.
     SprayStream(const Options& options, tent::TransferEngine& engine, tent::SegmentID target, uint32_t thread,
                 uint8_t* memory, uint64_t remote);
     static size_t remote_bytes(const Plan& plan) { return size_t{plan.size} * plan.depth; }
-    static size_t local_bytes(const Plan& plan) { return 2 * remote_bytes(plan); }  // half for what is read back
+    // Half of it is for data that is read back.
+    static size_t local_bytes(const Plan& plan) { return 2 * remote_bytes(plan); }
 
-    // Looks at what is under way, and submits what is due, if `submit`. Returns whether the run asks for more. Throws a
-    // Failure when a request fails.
+    // Polls the batches in flight and, if `submit` is true, submits those that are due. Returns true if the run has
+    // more to submit. Throws a Failure if a request fails.
     bool step(uint64_t now_ns, bool submit);
     bool idle() const { return counts_.under_way == 0; }
     const Counts& counts() const { return counts_; }
     void clear() { counts_.classes = {}; }
 
   private:
-    // Of a batch, which always has the same memory.
+    // The state of a batch; its memory never changes.
     struct Place {
-        uint32_t first = 0;  // slot
+        uint32_t first = 0;  // the first slot
         uint32_t requests = 0;
-        tent::BatchID batch = 0;  // 0: nothing under way
+        tent::BatchID batch = 0;  // 0: nothing is in flight
         tent::Request::OpCode opcode = tent::Request::WRITE;
         int priority = 0;
-        bool checks = false;  // reads back what it wrote; the request itself is complete
+        bool checks = false;  // true while the batch reads its data back; the request itself is complete
         uint64_t begun_ns = 0;
     };
     void begin(Place& place, uint32_t requests, uint64_t now_ns);
@@ -67,10 +68,10 @@ class SprayStream {
     const tent::SegmentID target_;
     const uint32_t thread_;
     uint8_t* const memory_;
-    const uint64_t remote_, count_;  // requests of the run; 0: any
+    const uint64_t remote_, count_;  // requests of the run; 0: without a limit
     const double interval_ns_;       // between two requests; 0: no rate
     std::vector<Place> places_;
-    std::vector<uint64_t> messages_;  // that the slots of the target hold
+    std::vector<uint64_t> messages_;  // the messages that the target's slots hold
     std::vector<tent::Request> requests_;
     std::minstd_rand random_;
     std::discrete_distribution<int> priority_;

@@ -12,7 +12,7 @@ SprayTarget::SprayTarget(datapath::Runtime& runtime, const Options& options, Con
       connection_(std::move(connection)),
       plan_(plan),
       segment_(options, connection_, size_t{plan.qps} * plan.depth * plan.size) {
-    // What READs find before anything was written.
+    // READs find this content before anything was written.
     for (uint32_t thread = 0; plan.verify && thread < plan.qps; ++thread)
         for (uint32_t slot = 0; slot < plan.depth; ++slot)
             fill(segment_.memory() + (size_t{thread} * plan.depth + slot) * plan.size, plan.size, thread, slot);

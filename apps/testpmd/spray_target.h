@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a spray that is written to and read from: its engine answers, and it drives the ports.
+// Runs the target of a spray: its engine answers, and it drives the ports.
 #pragma once
 
 #include "run.h"
@@ -10,7 +10,7 @@ namespace rove::testpmd {
 
 class SprayTarget : public Run {
   public:
-    // `plan` was received on `connection`; answers it.
+    // `plan` was received on `connection`. The constructor answers it.
     SprayTarget(datapath::Runtime& runtime, const Options& options, Connection connection, const Plan& plan);
 
     const Plan& plan() const override { return plan_; }
@@ -27,7 +27,7 @@ class SprayTarget : public Run {
     Connection connection_;
     const Plan plan_;
     Segment segment_;
-    Account account_;  // the initiator's
+    Account account_;  // received from the initiator
 };
 
 }  // namespace rove::testpmd

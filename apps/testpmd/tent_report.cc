@@ -13,7 +13,7 @@ namespace rove::testpmd {
 
 namespace {
 
-constexpr size_t kMaxHello = 1024, kMaxAnswer = 65536;  // bytes; DPDK 22.11 answers with up to 16384
+constexpr size_t kMaxHello = 1024, kMaxAnswer = 65536;  // bytes; answers of DPDK 22.11 have up to 16384
 
 std::string receive(int fd, size_t most) {
     std::string text(most, '\0');

@@ -12,7 +12,7 @@ namespace rove::testpmd {
 
 namespace {
 
-constexpr int kReaped = 32;  // completions at once
+constexpr int kReaped = 32;  // completions that are polled at once
 constexpr uint8_t kUnread = 0xEE;
 
 template <class Take>
@@ -74,7 +74,8 @@ void Initiator::poll(uint64_t now_ns) {
     }
 }
 
-// How many requests may be posted to a QP now: a whole list, unless the run has fewer left or the rate offers fewer.
+// Returns how many requests may be posted to a QP now: a whole list, unless the run has fewer left or the rate permits
+// fewer.
 uint32_t Initiator::room(const Queue& queue, uint64_t now_ns) const {
     uint64_t count = options_.batch;
     if (options_.count != 0) count = std::min(count, options_.count - posted_);
@@ -107,7 +108,7 @@ void Initiator::post(uint32_t q, uint32_t count, uint64_t now_ns) {
     };
     for (uint32_t i = 0; i < count; ++i, ++queue.posted, ++posted_) {
         const auto slot = static_cast<uint32_t>(queue.posted % plan_.depth);
-        // With a rate, from when it should have been posted: what waits here because the network is slow has waited.
+        // With a rate, a request begins when it was due, so that the time it waited here for a slow network counts.
         queue.begun_ns[slot] = interval_ns_ != 0
                                    ? started_ns_ + static_cast<uint64_t>(static_cast<double>(posted_) * interval_ns_)
                                    : now_ns;
@@ -177,7 +178,7 @@ Responder::Responder(const std::vector<Rail>& rails, const Options& options, Con
       plan_(theirs.plan),
       received_(plan_.qps) {
     for (uint32_t q = 0; q < plan_.qps; ++q) {
-        // What READs shall find; and what atomics count from.
+        // Prepares the content for READs and the start values for atomics.
         for (uint32_t slot = 0; slot < plan_.depth && plan_.mode == Mode::kRead; ++slot)
             fill(session_.slot(q, slot), plan_.size, q, slot);
         for (uint32_t slot = 0; slot < 2 * plan_.depth && plan_.mode == Mode::kSend; ++slot)
@@ -206,7 +207,8 @@ void Responder::reap() {
 
 void Responder::settle() {
     const Account theirs = connection_.receive_account();
-    for (uint64_t before = messages_ + 1; before != messages_;) {  // what was acknowledged is there
+    // Messages that the initiator saw acknowledged have arrived here.
+    for (uint64_t before = messages_ + 1; before != messages_;) {
         before = messages_;
         reap();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a run over verbs: Initiator posts requests and measures; Responder is the target. Units: nanoseconds
-// of `now_ns`, bytes.
+// Implements both ends of a run over verbs: the Initiator posts and measures requests, the Responder is their target.
+// Units are nanoseconds of `now_ns` and bytes.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class Initiator : public Run {
   private:
     struct Queue {
         uint64_t posted = 0, completed = 0;
-        std::vector<uint64_t> begun_ns;  // by slot
+        std::vector<uint64_t> begun_ns;  // the time at which each slot's request began
     };
     void reap(uint64_t now_ns);
     uint32_t room(const Queue& queue, uint64_t now_ns) const;
@@ -47,19 +47,19 @@ class Initiator : public Run {
     Session session_;
     const Plan plan_;
     std::vector<Queue> queues_;
-    std::vector<ibv_send_wr> requests_;  // of a list; two for a message that is read back
+    std::vector<ibv_send_wr> requests_;  // one list; a message that is read back takes two
     std::vector<ibv_sge> pieces_;
     Histogram latency_;
     uint64_t started_ns_ = 0;
     uint64_t posted_ = 0, completed_ = 0, failed_ = 0, cleared_ = 0, errors_ = 0;
     double interval_ns_;  // between two requests; 0: no rate
-    uint32_t next_ = 0;   // QP to look at first
+    uint32_t next_ = 0;   // the QP that is polled first
     bool stopping_ = false, finished_ = false;
 };
 
 class Responder : public Run {
   public:
-    // `theirs` was received on `connection`; answers it.
+    // `theirs` was received on `connection`. The constructor answers it.
     Responder(const std::vector<Rail>& rails, const Options& options, Connection connection,
               const Introduction& theirs);
 
@@ -68,7 +68,7 @@ class Responder : public Run {
     bool initiates() const override { return false; }
     void poll(uint64_t now_ns) override;
     void settle() override;
-    uint64_t messages() const override { return messages_; }  // that it saw: SENDs; after settle() all
+    uint64_t messages() const override { return messages_; }  // SENDs that arrived; all messages after settle()
     uint64_t errors() const override { return errors_; }
     Report report(double seconds) const override;
 
@@ -78,7 +78,7 @@ class Responder : public Run {
     Connection connection_;
     Session session_;
     const Plan plan_;
-    std::vector<uint64_t> received_;  // of a QP
+    std::vector<uint64_t> received_;  // indexed by QP
     uint64_t messages_ = 0, errors_ = 0;
 };
 

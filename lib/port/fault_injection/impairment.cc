@@ -8,11 +8,11 @@
 
 namespace rove::datapath {
 
-Impairment::Impairment(const ImpairConfig& config, DelayedFramePool& shelf, rte_mempool* pool) {
+Impairment::Impairment(const ImpairConfig& config, DelayedFramePool& delayed_frames, rte_mempool* pool) {
     // Each path has random numbers of its own, so its faults do not depend on the traffic of other paths.
     for (const PathSettings& path : config.paths)
-        paths_.emplace_back(path, config.seed + paths_.size() + 1, shelf, pool);
-    paths_.emplace_back(config.device, config.seed, shelf, pool);
+        paths_.emplace_back(path, config.seed + paths_.size() + 1, delayed_frames, pool);
+    paths_.emplace_back(config.device, config.seed, delayed_frames, pool);
     find_next();
 }
 

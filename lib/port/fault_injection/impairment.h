@@ -19,7 +19,7 @@ class Impairment {
   public:
     static constexpr size_t kBurst = 64;  // delayed frames in a round: a port's burst, all duplicated
 
-    Impairment(const ImpairConfig& config, DelayedFramePool& shelf, rte_mempool* pool);
+    Impairment(const ImpairConfig& config, DelayedFramePool& delayed_frames, rte_mempool* pool);
 
     // Runs a round. Returns the frames that have waited long enough, the earliest first, and then the frames in
     // `arrived` that need not wait. The result is valid until the next call.

@@ -6,15 +6,16 @@
 
 namespace rove::datapath {
 
-ImpairedPath::ImpairedPath(const PathSettings& settings, uint64_t seed, DelayedFramePool& shelf, rte_mempool* pool)
-    : settings_(settings), dice_(seed), shelf_(shelf), pool_(pool) {
-    dice_.set(settings);
+ImpairedPath::ImpairedPath(const PathSettings& settings, uint64_t seed, DelayedFramePool& delayed_frames,
+                           rte_mempool* pool)
+    : settings_(settings), generator_(seed), delayed_frames_(delayed_frames), pool_(pool) {
+    generator_.set(settings);
 }
 
 void ImpairedPath::set(const PathSettings& settings, uint64_t now_ns) {
     advance(now_ns);
     settings_ = settings;
-    dice_.set(settings);
+    generator_.set(settings);
     if (settings.down) cut();
 }
 
@@ -22,7 +23,7 @@ void ImpairedPath::arrive(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf*
     ++counters_[ImpairCounter::kFrames];
     counters_[ImpairCounter::kBytes] += mbuf->pkt_len;
     if (settings_.down) return drop(mbuf, ImpairCounter::kDown);
-    const FaultDecision fate = dice_.next(mbuf->data_len);
+    const FaultDecision fate = generator_.next(mbuf->data_len);
     if (fate.lose) return drop(mbuf, ImpairCounter::kLost);
     if (fate.mark) mark(mbuf);
     if (fate.flip_bit >= 0) {
@@ -57,7 +58,7 @@ void ImpairedPath::forward(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf
     }
     const bool busy = !queue_.empty() || busy_until_ns_ > now_ns;
     if (busy && queue_.size() >= settings_.queue_packets) return drop(mbuf, ImpairCounter::kQueueFull);
-    DelayedFramePool::Frame* const frame = shelf_.take();
+    DelayedFramePool::Frame* const frame = delayed_frames_.take();
     if (frame == nullptr) return drop(mbuf, ImpairCounter::kShelfFull);
     frame->mbuf = mbuf;
     ++counters_[ImpairCounter::kDelayed];
@@ -85,7 +86,7 @@ void ImpairedPath::advance(uint64_t now_ns) {
 
 rte_mbuf* ImpairedPath::take(uint64_t now_ns) {
     DelayedFramePool::Frame& frame = wire_.pop();
-    shelf_.give_back(frame);
+    delayed_frames_.give_back(frame);
     advance(now_ns);
     return frame.mbuf;
 }
@@ -107,7 +108,7 @@ void ImpairedPath::cut() {
     for (DelayedFramePool::List* list : {&wire_, &queue_}) {
         while (!list->empty()) {
             DelayedFramePool::Frame& frame = list->pop();
-            shelf_.give_back(frame);
+            delayed_frames_.give_back(frame);
             drop(frame.mbuf, ImpairCounter::kDown);
         }
     }

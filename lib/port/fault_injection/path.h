@@ -18,7 +18,7 @@ namespace rove::datapath {
 
 class ImpairedPath {
   public:
-    ImpairedPath(const PathSettings& settings, uint64_t seed, DelayedFramePool& shelf, rte_mempool* pool);
+    ImpairedPath(const PathSettings& settings, uint64_t seed, DelayedFramePool& delayed_frames, rte_mempool* pool);
     ~ImpairedPath() { cut(); }
     ImpairedPath(const ImpairedPath&) = delete;
     ImpairedPath& operator=(const ImpairedPath&) = delete;
@@ -36,7 +36,7 @@ class ImpairedPath {
     rte_mbuf* take(uint64_t now_ns);
 
   private:
-    struct WorkerQuiesced {
+    struct HeldFrame {
         rte_mbuf* mbuf;
         uint32_t frames_left;
     };
@@ -48,12 +48,12 @@ class ImpairedPath {
     void cut();
 
     PathSettings settings_;
-    FaultGenerator dice_;
-    DelayedFramePool& shelf_;
+    FaultGenerator generator_;
+    DelayedFramePool& delayed_frames_;
     rte_mempool* pool_;
     ImpairCounters counters_;
     // Held at random. Each frame that arrives lets those before it move on.
-    std::array<WorkerQuiesced, FaultGenerator::kMaxHoldFrames> held_{};
+    std::array<HeldFrame, FaultGenerator::kMaxHoldFrames> held_{};
     uint32_t held_count_ = 0;
     DelayedFramePool::List queue_, wire_;  // the queue is empty if the wire is
     uint64_t busy_until_ns_ = 0;           // for the transmitter
