@@ -112,7 +112,7 @@ bool gives_capabilities(const std::string& file, bool no_new_privileges) {
     return false;
 }
 
-// Returns the reason why ld.so ignores LD_PRELOAD (AT_SECURE in ld.so(8)), or "". The rules are those of
+// Returns the reason why ld.so ignores LD_PRELOAD (AT_SECURE in ld.so(8)), or "". Linux decides it in
 // cap_bprm_creds_from_file().
 std::string secure_reason(const std::string& file) {
     struct stat status;

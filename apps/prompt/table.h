@@ -13,8 +13,8 @@ using datapath::Report;
 // Prints each name with its value on a line. Objects of objects become a table without its rows of zeros.
 std::string to_text(const Report& report);
 
-// Subtracts the counters (unsigned numbers) of `before` from those of `now` where both have them, and copies the rest
-// of `now`. A counter that was reset, as on a memif whose peer left, counts from 0.
+// Subtracts the counters (unsigned numbers) of `before` from their values in `now`, and copies everything else from
+// `now`. A counter that was reset, as on a memif whose peer left, counts from 0.
 Report difference(const Report& now, const Report& before);
 
 }  // namespace rove::prompt

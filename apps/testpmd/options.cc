@@ -85,8 +85,7 @@ const char* invalid(const Plan& plan) {
     if (plan.mode == Mode::kSpray && (plan.qps < 1 || plan.qps > kMaxThreads)) return "threads: 1 to 64";
     if (plan.qps < 1 || plan.qps > kMaxQps) return "qps: 1 to 1024";
     if (plan.depth < 1 || plan.depth > kMaxDepth) return "depth: 1 to 1024";
-    // The factor 2 stands for the copies that are read back for verification, and for the second set of receives with
-    // SENDs.
+    // Memory is needed twice: verification reads copies back, and SENDs have a second set of receives.
     if (2 * uint64_t{plan.size} * plan.qps * plan.depth > kMaxMemory)
         return "size x depth x qps or threads: at most 512 MiB";
     if (plan.mtu != 256 && plan.mtu != 512 && plan.mtu != 1024 && plan.mtu != 2048 && plan.mtu != 4096)

@@ -44,8 +44,8 @@ class Session {
     ibv_cq* cq(size_t rail) const { return sides_[rail].cq.get(); }
     ibv_qp* qp(uint32_t q) const { return qps_[q].get(); }
     uint32_t lkey(uint32_t q) const { return sides_[q % rails()].mr->lkey; }
-    // The memory of message `slot` of a QP, here and at the peer. Slots from depth to 2 * depth - 1 receive what is
-    // read back for verification; the target of SENDs has twice as many receives as the peer has requests.
+    // The memory of message `slot` of a QP, here and at the peer. Slots from depth to 2 * depth - 1 receive the copies
+    // for verification; the target of SENDs has twice as many receives as the peer has requests.
     uint8_t* slot(uint32_t q, uint32_t slot) { return memory_.data() + offset(q, slot); }
     uint64_t remote_slot(uint32_t q, uint32_t slot) const {
         return theirs_.rails[q % rails()].address + offset(q, slot);
