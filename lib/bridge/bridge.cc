@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Start and end of a bridge, its members, and when it sleeps. What it does with frames is in bridge_frames.cc.
+// Opens and closes a bridge, tracks its members, and decides when it sleeps. bridge_frames.cc handles the frames.
 #include "bridge/bridge.h"
 
 #include <rte_mbuf.h>
@@ -24,17 +24,19 @@ using datapath::RingSender;
 
 namespace {
 
-constexpr uint64_t kFirstNapNs = 20'000;  // the shortest sleep that is worth its two system calls
-// A port that cannot ring is looked at so often at least, at first and after a while without frames: 2 % and 0.5 % of
-// a core.
+constexpr uint64_t kFirstNapNs = 20'000;  // the shortest sleep that is worth two system calls
+// The intervals at which a port without a doorbell is polled, at first and after some time without frames. They cost 2
+// % and 0.5 % of a core.
 constexpr uint64_t kNapNs = 500'000, kLongNapNs = 2'000'000, kLongIdleNs = 100'000'000;
-constexpr uint64_t kIdleNs = 20'000;           // without a frame before it sleeps: an answer of a member's program
-constexpr uint64_t kLookNs = 1'000'000;        // between two looks at sockets while frames move
-constexpr uint64_t kCareNs = 50'000'000;       // between two looks at a port that does not tell when its link changes
-constexpr uint64_t kSeldomNs = 1'000'000'000;  // ... or does
-constexpr uint64_t kRestartNs = 500'000'000;   // a started memif client gets so long to shake hands
+// How long the bridge polls without a frame before it sleeps; a member's program may answer in this time.
+constexpr uint64_t kIdleNs = 20'000;
+constexpr uint64_t kLookNs = 1'000'000;        // between two checks of sockets while frames move
+constexpr uint64_t kCareNs = 50'000'000;       // between two checks of a port that does not report changes of its link
+constexpr uint64_t kSeldomNs = 1'000'000'000;  // between two checks of a port that does report them
+constexpr uint64_t kRestartNs = 500'000'000;   // how long a restarted memif client may take to shake hands
 
-// For a port that has no MAC. Locally administered; hosts at the uplink are told of it as of any that has changed.
+// Returns a locally administered MAC for a port without one. Hosts at the uplink learn it from announcements, like any
+// changed MAC.
 wire::MacAddress random_mac() {
     std::random_device random;
     wire::MacAddress mac;
@@ -54,13 +56,13 @@ Bridge::Bridge(const Settings& settings) {
 
 std::unique_ptr<Bridge> Bridge::open(const Settings& settings, std::string* error) {
     std::unique_ptr<Bridge> bridge(new Bridge(settings));
-    // EAL's threads shall take none of the program's signals.
+    // EAL's threads inherit a mask that blocks all signals, so that the program's signals reach other threads.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     *error = bridge->open_ports(settings);
     sigset_t now;
-    pthread_sigmask(SIG_SETMASK, nullptr, &now);  // a tap's driver has one of its own
+    pthread_sigmask(SIG_SETMASK, nullptr, &now);  // a tap's driver uses a signal of its own
     for (int signal = 1; signal < NSIG; ++signal)
         if (sigismember(&now, signal) == 0) sigdelset(&before, signal);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -110,7 +112,7 @@ std::string Bridge::open_ports(const Settings& settings) {
 Bridge::~Bridge() {
     if (!eal_started_) return;
     datapath::silence_interrupts();
-    // Members first: none of them has anything to come any more.
+    // The mesh closes first, so that no member receives further frames.
     for (datapath::Port* const port : {static_cast<datapath::Port*>(mesh_.get()), uplink_.get()})
         if (port != nullptr) port->close();
     for (Unresolved& one : unresolved_) one.free_frames();
@@ -127,7 +129,7 @@ void Bridge::attach(datapath::Port& port, const datapath::LinkRings& link) {
         uplink_rx_.push_back(link.receiver);
         return;
     }
-    // Links from a member come after the one to it (mesh.h).
+    // A member links to us after our link to it exists (mesh.h).
     if (link.sender != nullptr) return add_member(link);
     Peer& member = **peer_of(link.peer.name);
     member.receivers.push_back(link.receiver);
@@ -146,7 +148,7 @@ void Bridge::detach(datapath::Port& port, const datapath::LinkRings& link) {
     Peer& member = **found;
     if (link.receiver != nullptr) {
         now_ns_ = clock_.now_ns();
-        // A program may have sent frames before it ended: at most as many as its ring holds.
+        // A program may have sent frames before it ended, at most as many as its ring holds.
         constexpr int kMaxBursts = 64;
         for (int bursts = 0; bursts < kMaxBursts && outlet_->has_room(); ++bursts) {
             if (receive_from(member, *link.receiver) == 0) break;
@@ -230,8 +232,8 @@ void Bridge::run() {
             event_loop_.wait(0);
         }
         if (now_ns - idle_since_ns < kIdleNs) {
-            // The member that does not read may have no other core than this one. Not sched_yield(): who polls there
-            // would keep it for a time slice, and whoever wakes up gets it back at once.
+            // The member that does not read may need this core. sched_yield() would not help: a polling process would
+            // keep the core for a time slice, while a sleeper that wakes up gets it back at once.
             if (member_was_full) event_loop_.wait(kFirstNapNs);
             rte_pause();
             continue;
@@ -299,7 +301,8 @@ void Bridge::schedule_port_check() {
     outlet_->flush();
 }
 
-// --- what there is to see --------------------------------------------------------------------------------------------
+// --- statistics
+// --------------------------------------------------------------------------------------------------------
 
 std::vector<Bridge::MemberState> Bridge::members() const {
     const std::lock_guard lock(mutex_);

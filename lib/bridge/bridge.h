@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member of a mesh that forwards between the others and one port, the uplink: it connects to every member, and speaks
-// at the uplink for their addresses. Units: nanoseconds, frames, bytes.
+// Forwards frames between the members of a mesh and one port, the uplink. The bridge connects to every member, and
+// answers for the members' addresses at the uplink. Units are nanoseconds, frames and bytes.
 //
 // DESIGN NOTES
-// 1. One thread runs it to completion: a burst from the uplink, a burst from each member, and what both have made goes
-//    out. A frame from the uplink is copied once, into the ring of the member that it is for; one from a member once,
-//    into an mbuf or into the uplink's ring.
-// 2. Nobody holds up anybody else. To a member whose ring is full frames are dropped, as a switch does. When the uplink
-//    takes no more, members' frames stay in their rings: it is theirs together.
-// 3. Frames to an address whose MAC is being asked for wait, a burst for each address, and a few addresses for each
-//    member, so that one who tries all addresses of a subnet finds no room sooner than the others.
-// 4. When nothing moves, it sleeps until a doorbell rings. A port that has none is looked at now and then.
+// 1. One thread runs to completion: it takes a burst from the uplink and a burst from each member, and sends the
+//    result. A frame from the uplink is copied once, into the ring of the member that it is for. A frame from a member
+//    is copied once, into an mbuf or into the uplink's ring.
+// 2. No member can hold up another. Frames for a member whose ring is full are dropped, like in a switch. When the
+//    uplink is full, members' frames stay in their rings, because all members share the uplink.
+// 3. Frames wait while the MAC of their next hop is resolved: up to a burst for each address, and a few addresses for
+//    each member, so that a member that scans a whole subnet takes no room from the others.
+// 4. When no frame arrives, the thread sleeps until a doorbell rings. A port without a doorbell is polled at intervals.
 #pragma once
 
 #include <array>
@@ -40,30 +40,30 @@ namespace rove::bridge {
 class Bridge final : private datapath::LinkObserver {
   public:
     struct Settings {
-        std::string folder;             // of the mesh; "": that of this user
-        datapath::DeviceConfig uplink;  // its port, and a VLAN or a MAC if they are given
-        std::optional<uint32_t> mtu;    // path MTU that the uplink carries; none: what its port says
+        std::string folder;             // the folder of the mesh; "" for the user's default
+        datapath::DeviceConfig uplink;  // the uplink's port, with a VLAN and a MAC if they are given
+        std::optional<uint32_t> mtu;    // path MTU that the uplink carries; by default the port's
         std::vector<Gateway> gateways;
         std::vector<std::string> eal_args;
     };
-    // Starts EAL, whose main thread the caller becomes, opens the uplink and joins the mesh. Once in a process. Null:
-    // `*error` says why.
+    // Starts EAL with the caller as its main thread, opens the uplink and joins the mesh. A process may do this once.
+    // Returns null and sets `*error` on failure.
     static std::unique_ptr<Bridge> open(const Settings& settings, std::string* error);
     ~Bridge() override;
 
-    // Forwards until stop(), on the thread that has opened it. stop() may be called by a signal's handler.
+    // Forwards until stop(), on the thread that called open(). A signal handler may call stop().
     void run();
     void stop();
-    // What else the thread shall look at.
+    // Returns the loop, for further descriptors that the thread should watch.
     datapath::EventLoop& poller() { return event_loop_; }
 
-    // What there is to see; any thread.
+    // Statistics; any thread may read them.
     struct MemberState {
         std::string name;
         wire::MacAddress mac{};
         std::vector<wire::Gid> addresses;
-        uint64_t rx_frames = 0, rx_bytes = 0, rx_drops = 0;  // from it
-        uint64_t tx_frames = 0, tx_bytes = 0, tx_drops = 0;  // to it
+        uint64_t rx_frames = 0, rx_bytes = 0, rx_drops = 0;  // from the member
+        uint64_t tx_frames = 0, tx_bytes = 0, tx_drops = 0;  // to the member
     };
     std::vector<MemberState> members() const;
     Counters counters() const;
@@ -77,17 +77,17 @@ class Bridge final : private datapath::LinkObserver {
 
   private:
     using Member = Forwarding::Member;
-    // A member of the mesh: a link to it, and those that its process has to us.
+    // A member of the mesh, with our link to it and its process's links to us.
     struct Peer {
         Member number = 0;
         datapath::LinkPeer peer;
         std::vector<wire::Gid> addresses;
         std::vector<datapath::RingReceiver*> receivers;
-        datapath::RingSender* sender = nullptr;  // null: no link to it yet
-        bool has_unpublished = false;            // it is in unpublished_
+        datapath::RingSender* sender = nullptr;  // null until there is a link to it
+        bool has_unpublished = false;            // true if it is in unpublished_
         uint64_t rx_drops = 0, tx_drops = 0;
     };
-    // An address at the uplink that is asked for, and the frames that wait for its MAC.
+    // An address at the uplink that is being resolved, and the frames that wait for its MAC.
     struct Unresolved {
         wire::Gid next_hop{};
         Member asker = 0;
@@ -99,7 +99,7 @@ class Bridge final : private datapath::LinkObserver {
         std::shared_ptr<const transport::NextHop> next_hop;
         uint64_t used_ns = 0;
     };
-    // A frame as it came: `head` is a copy of its beginning.
+    // A received frame. `head` is a copy of its first bytes.
     struct Arrived {
         alignas(64) std::array<uint8_t, kHeadBytes> copy;
         std::span<const uint8_t> head;
@@ -109,16 +109,16 @@ class Bridge final : private datapath::LinkObserver {
     };
 
     explicit Bridge(const Settings& settings);
-    std::string open_ports(const Settings& settings);  // "" or why not
+    std::string open_ports(const Settings& settings);  // returns "" or an error message
 
-    // datapath::LinkObserver
-    std::optional<uint16_t> new_outlet() override { return 0; }  // no path of the transport's leads through us
+    // These functions implement datapath::LinkObserver.
+    std::optional<uint16_t> new_outlet() override { return 0; }  // no path of the transport uses the bridge
     void free_outlet(uint16_t) override {}
     void attach(datapath::Port& port, const datapath::LinkRings& link) override;
     void detach(datapath::Port& port, const datapath::LinkRings& link) override;
     void ports_changed() override;
 
-    // All of these under mutex_.
+    // The caller of these functions holds mutex_.
     std::vector<std::unique_ptr<Peer>>::iterator peer_of(const std::string& name);
     void add_member(const datapath::LinkRings& link);
     void members_changed();
@@ -137,7 +137,7 @@ class Bridge final : private datapath::LinkObserver {
     void look_up_unresolved();
     void send_questions();
     void announce(const std::vector<wire::Gid>& addresses);
-    void send_small(auto&& build);  // a frame of discovery
+    void send_small(auto&& build);  // a frame of ARP or ND
     void forget_unused();
     void drop(Counter why) { ++counters_[why]; }
     void publish();
@@ -160,28 +160,29 @@ class Bridge final : private datapath::LinkObserver {
     std::atomic<bool> stopped_{false}, ports_changed_{false};
     uint64_t looked_after_ns_ = 0, restarted_ns_ = 0;
 
-    // Drivers' callbacks come on EAL's interrupt thread, questions of what there is to see on the telemetry's.
-    std::mutex control_;        // held while a driver changes its state; before
-    mutable std::mutex mutex_;  // guards all that follows; held for a round
+    // Drivers' callbacks arrive on EAL's interrupt thread, and queries for statistics on the thread of DPDK's
+    // telemetry.
+    std::mutex control_;        // held while a driver changes its state; locked before mutex_
+    mutable std::mutex mutex_;  // guards all members below; held for a round
     std::optional<Forwarding> forwarding_;
     std::optional<datapath::Neighbours> neighbours_;
     std::optional<Outlet> outlet_;
     std::vector<std::unique_ptr<datapath::RxQueue>> uplink_queues_;
-    std::vector<datapath::RxQueue*> uplink_rx_;  // those, or its links'
-    std::vector<std::unique_ptr<Peer>> peers_;   // by number; null: free
+    std::vector<datapath::RxQueue*> uplink_rx_;  // points to uplink_queues_ or to the queues of the uplink's links
+    std::vector<std::unique_ptr<Peer>> peers_;   // indexed by number; null: free
     datapath::LinkQueues members_rx_;
-    std::unordered_map<datapath::RingReceiver*, Peer*> senders_;  // whose frames each of them has
-    std::vector<Peer*> unpublished_;                              // members with frames that they have not been shown
-    size_t turn_ = 0;                                             // whose frames are taken first
-    std::unordered_map<wire::Gid, Known, AddressHash> known_;     // at the uplink
+    std::unordered_map<datapath::RingReceiver*, Peer*> senders_;  // the member that fills each receiver
+    std::vector<Peer*> unpublished_;  // members with frames in their ring that are not published yet
+    size_t turn_ = 0;                 // the member that is served first
+    std::unordered_map<wire::Gid, Known, AddressHash> known_;  // hosts at the uplink
     std::vector<Unresolved> unresolved_;
-    std::vector<uint8_t> bounce_;  // of a frame for a ring with small buffers
+    std::vector<uint8_t> bounce_;  // a frame for a ring with small buffers
     Counters counters_;
-    uint64_t now_ns_ = 0;  // when the round began
+    uint64_t now_ns_ = 0;  // the time at which the round began
     uint64_t forgot_ns_ = 0;
-    uint64_t unresolved_ns_ = 0;    // when they are looked up again
-    bool has_learnt_ = false;       // since they were
-    bool member_was_full_ = false;  // in this round
+    uint64_t unresolved_ns_ = 0;    // the time of the next lookup
+    bool has_learnt_ = false;       // true if a MAC was learnt since the last lookup
+    bool member_was_full_ = false;  // true if a member's ring was full in this round
 };
 
 }  // namespace rove::bridge

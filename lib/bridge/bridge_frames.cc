@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A round of the bridge: frames from the uplink, frames from members, and those that wait for a MAC.
+// Processes a round of the bridge: frames from the uplink, frames from members, and frames that wait for a MAC.
 #include <rte_mbuf.h>
 
 #include <algorithm>
@@ -16,15 +16,16 @@ using datapath::RxQueue;
 
 namespace {
 
-constexpr size_t kMaxUnresolved = 256;          // addresses that are asked for
-constexpr size_t kMaxUnresolvedOfOne = 8;       // ... for one member
-constexpr size_t kMaxWaiting = 32;              // frames for each: a member's first burst
-constexpr size_t kMaxWaitingOfAll = 1024;       // a part of the pool
-constexpr uint64_t kAskAgainNs = 50'000'000;    // as Interface::resolve()
-constexpr uint64_t kGiveUpNs = 1'000'000'000;   // the sender will have sent again
-constexpr size_t kMaxKnown = 4096;              // as Neighbours::kMaxEntries
-constexpr uint64_t kUnusedNs = 60'000'000'000;  // then a host at the uplink is no longer looked after
-constexpr uint64_t kForgetNs = 10'000'000'000;  // between two looks for those
+constexpr size_t kMaxUnresolved = 256;         // addresses that are being resolved
+constexpr size_t kMaxUnresolvedOfOne = 8;      // addresses that one member may have in resolution
+constexpr size_t kMaxWaiting = 32;             // frames for each address: a member's first burst
+constexpr size_t kMaxWaitingOfAll = 1024;      // frames for all addresses, a part of the pool
+constexpr uint64_t kAskAgainNs = 50'000'000;   // the interval of Interface::resolve()
+constexpr uint64_t kGiveUpNs = 1'000'000'000;  // the sender has retransmitted before this
+constexpr size_t kMaxKnown = 4096;             // equal to Neighbours::kMaxEntries
+constexpr uint64_t kUnusedNs =
+    60'000'000'000;  // after this time without use, a host at the uplink is no longer tracked
+constexpr uint64_t kForgetNs = 10'000'000'000;  // between two searches for unused hosts
 
 }  // namespace
 
@@ -170,7 +171,7 @@ void Bridge::send_to_uplink(Peer& from, const Arrived& arrived, const wire::Gid&
 
 // --- hosts at the uplink ---------------------------------------------------------------------------------------------
 
-// ARP, ND, and echo requests to the bridge itself.
+// Handles ARP, ND, and echo requests to the bridge itself.
 void Bridge::discover(const rte_mbuf& arrived) {
     rte_mbuf* const mbuf = rte_pktmbuf_copy(&arrived, pool_, 0, UINT32_MAX);
     if (mbuf == nullptr) return drop(Counter::kNoMbuf);
@@ -197,7 +198,7 @@ const transport::NextHop* Bridge::find(const wire::Gid& next_hop) {
     }
     std::shared_ptr<const transport::NextHop> found = resolve(next_hop);
     if (found == nullptr) return nullptr;
-    if (known_.size() == kMaxKnown) known_.clear();  // they are found again as they are used
+    if (known_.size() == kMaxKnown) known_.clear();  // hosts that are still in use are resolved again
     return known_.emplace(next_hop, Known{std::move(found), now_ns_}).first->second.next_hop.get();
 }
 
@@ -206,7 +207,7 @@ void Bridge::forget_unused() {
     std::erase_if(known_, [&](const auto& one) { return now_ns_ - one.second.used_ns >= kUnusedNs; });
 }
 
-// For one more frame to `next_hop`; null: too many wait.
+// Returns the entry for one more frame to `next_hop`, or null if too many frames wait.
 Bridge::Unresolved* Bridge::place_to_wait(Member asker, const wire::Gid& next_hop) {
     size_t of_asker = 0, waiting = 0;
     Unresolved* asked = nullptr;
@@ -222,7 +223,8 @@ Bridge::Unresolved* Bridge::place_to_wait(Member asker, const wire::Gid& next_ho
     return &unresolved_.emplace_back(Unresolved{next_hop, asker, now_ns_, now_ns_ + kGiveUpNs, {}});
 }
 
-// Sends what waited for those that are known now, asks for the others again, and gives up what has waited for long.
+// Sends the frames of addresses that are resolved now, repeats the requests for the others, and drops frames that have
+// waited too long.
 void Bridge::look_up_unresolved() {
     has_learnt_ = false;
     unresolved_ns_ = now_ns_ + kAskAgainNs;
@@ -265,7 +267,7 @@ void Bridge::send_questions() {
         send_small([&](uint8_t* at) { return neighbours_->next_question(at, now_ns_); });
 }
 
-// So that whoever knew another MAC for them, as of a bridge before this one, learns this one.
+// Announces addresses to hosts that may remember another MAC for them, such as an earlier bridge's.
 void Bridge::announce(const std::vector<wire::Gid>& addresses) {
     if (!uplink_->ready() || uplink_->resolves_neighbours()) return;
     for (const wire::Gid& address : addresses)

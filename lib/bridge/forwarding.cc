@@ -33,7 +33,7 @@ const char* to_string(Counter counter) {
     return kNames[static_cast<size_t>(counter)];
 }
 
-// Tables hold members' addresses, and a bounded number of those that members have asked for.
+// A simple hash suffices: tables hold members' addresses and a bounded number of addresses that members have asked for.
 size_t AddressHash::operator()(const wire::Gid& address) const {
     const auto [high, low] = std::bit_cast<std::array<uint64_t, 2>>(address);
     const uint64_t mixed = (high ^ std::rotl(low, 29)) * 0x9E37'79B9'7F4A'7C15;
@@ -67,7 +67,7 @@ Forwarding::Way Forwarding::from_member(Member member, const Frame& frame) const
     const bool passes = frame.kind == Kind::kRoce || frame.kind == Kind::kEcho || frame.kind == Kind::kReport;
     if (!passes) return dropped(Counter::kProtocol);
     if (frame.vlan && vid(*frame.vlan) != 0) return dropped(Counter::kVlan);
-    // A host without an IPv4 address reports its groups from none (RFC 3376 4.2.13).
+    // A host without an IPv4 address sends its membership reports from 0.0.0.0 (RFC 3376 4.2.13).
     const bool is_anonymous = frame.kind == Kind::kReport && is_unspecified(frame.src);
     if (!is_anonymous && owner_of(frame.src) != member) return dropped(Counter::kSpoofed);
     if (frame.l3_bytes > settings_.most_bytes) return dropped(Counter::kTooLong);
@@ -84,7 +84,7 @@ Forwarding::Way Forwarding::from_uplink(const Frame& frame) const {
     if (frame.kind == Kind::kMalformed) return dropped(Counter::kMalformed);
     const uint16_t tag = frame.vlan ? vid(*frame.vlan) : uint16_t{0};
     if (tag != settings_.vlan.value_or(0)) return dropped(Counter::kVlan);
-    // What the kernel sends through the same interface has the same MAC.
+    // Frames that the kernel sends through this interface have the same MAC.
     if (frame.src_mac == settings_.mac || is_multicast(frame.src_mac)) return dropped(Counter::kNotOurs);
     if (frame.kind == Kind::kDiscovery) return {.to = To::kNeighbours};
     const bool passes = frame.kind == Kind::kRoce || frame.kind == Kind::kEcho || frame.kind == Kind::kQuery;

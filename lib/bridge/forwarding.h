@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a frame goes: to the uplink, to a member of the mesh, to all, or nowhere, and then why. No I/O.
+// Decides where a frame goes: to the uplink, to one member of the mesh, to all, or nowhere, with the reason. There is
+// no I/O here. Units are bytes; addresses are GIDs.
 //
 // DESIGN NOTES
-// 1. The bridge is a proxy within one subnet (RFC 1027, RFC 4389), and no router: hosts at the uplink find its MAC by
-//    ARP and ND for every member's address, members find it as the one that speaks for addresses that no member has.
-//    Addresses, hop limits and all that an ICRC covers stay as they are.
-// 2. A member sends from its own addresses only, and only what rove speaks: RoCE, echo, reports of multicast groups. So
-//    it can neither take another's address nor tell hosts at the uplink where somebody is.
-// 3. From the uplink comes what is for a member, and for groups, whose frames go to all members: each takes those of
-//    the groups that it has joined.
-// Units: bytes; addresses as GIDs.
+// 1. The bridge is a proxy within one subnet (RFC 1027, RFC 4389) and no router. Hosts at the uplink find its MAC by
+//    ARP and ND for every member's address; members find it as the owner of all addresses that no member has.
+//    Addresses, hop limits and everything that the ICRC covers stay unchanged.
+// 2. A member may send only from its own addresses, and only the protocols that rove speaks: RoCE, echo, and reports of
+//    multicast groups. It can neither take another member's address nor announce a wrong location of an address to
+//    hosts at the uplink.
+// 3. From the uplink the bridge forwards frames for a member, and frames for multicast groups. The latter go to all
+//    members, and each keeps the frames of its own groups.
 #pragma once
 
 #include <array>
@@ -24,24 +25,24 @@
 
 namespace rove::bridge {
 
-// When a value is added, name it in to_string() too. The first three are of frames that went on, the others of frames
-// that were dropped.
+// Where frames went. The first three values count forwarded frames, and the others dropped ones. A new value needs a
+// name in to_string() too.
 enum class Counter : uint8_t {
     kToUplink,
     kToMembers,
-    kBetweenMembers,  // of a member that came after others had looked for its address
-    kMalformed,       // shorter than its headers say
-    kProtocol,        // nothing that goes over the bridge
-    kVlan,            // of another VLAN than the uplink's; from a member: tagged
-    kSpoofed,         // from a member with an address that is not its own, or from the uplink with a member's
-    kNotOurs,         // to a MAC or an address that is nobody's here, or from the uplink with its MAC
-    kTooLong,         // more than the uplink carries
-    kSegments,        // came in more pieces than one mbuf holds
+    kBetweenMembers,  // to a member that joined after the sender looked for its address
+    kMalformed,       // shorter than its headers state
+    kProtocol,        // a protocol that the bridge does not forward
+    kVlan,            // from the uplink: tagged with another VLAN; from a member: tagged
+    kSpoofed,         // from a member with an address that it does not own, or from the uplink with a member's
+    kNotOurs,         // to a MAC or an address that no member has, or from the uplink with the bridge's MAC
+    kTooLong,         // longer than the uplink carries
+    kSegments,        // arrived in more segments than one mbuf holds
     kMemberFull,      // the member does not read
-    kUplinkFull,      // the uplink takes no more, and the frame cannot wait
-    kUplinkDown,      // it has no carrier, or no peer
-    kUnresolved,      // nobody at the uplink answers for its address, or too many frames wait for answers
-    kNoMbuf,          // the pool is empty
+    kUplinkFull,      // the uplink is full, and the frame cannot wait
+    kUplinkDown,      // no carrier, or no peer
+    kUnresolved,      // no host at the uplink answers for its address, or too many frames wait for answers
+    kNoMbuf,          // the mbuf pool is empty
     kCount,
 };
 const char* to_string(Counter counter);
@@ -52,7 +53,7 @@ struct Counters {
     uint64_t& operator[](Counter counter) { return values[static_cast<size_t>(counter)]; }
 };
 
-// Whoever is beyond `subnet` is reached through `address`, which is in it.
+// Addresses outside `subnet` are reached through `address`, which lies in it.
 struct Gateway {
     wire::Gid address{};
     datapath::Subnet subnet;
@@ -64,29 +65,29 @@ struct AddressHash {
 
 class Forwarding {
   public:
-    using Member = uint16_t;  // a number of the caller's
+    using Member = uint16_t;  // a number that the caller chooses
     struct Settings {
-        wire::MacAddress mac{};        // the bridge's, on both sides
-        std::optional<uint16_t> vlan;  // the uplink's VID; members know none
-        size_t most_bytes = 0;         // of an IP packet at the uplink
+        wire::MacAddress mac{};        // the bridge's MAC on both sides
+        std::optional<uint16_t> vlan;  // the uplink's VID; members use no VLAN
+        size_t most_bytes = 0;         // the largest IP packet that the uplink carries
         std::vector<Gateway> gateways;
     };
     enum class To : uint8_t { kNobody, kUplink, kMember, kAllMembers, kNeighbours };
     struct Way {
         To to = To::kNobody;
-        Counter drop = Counter::kNotOurs;  // why kNobody
-        Member member = 0;                 // of kMember
-        wire::Gid next_hop{};              // of kUplink: whose MAC it gets, or a group
+        Counter drop = Counter::kNotOurs;  // the reason for kNobody
+        Member member = 0;                 // for kMember
+        wire::Gid next_hop{};              // for kUplink: the next hop whose MAC is used, or a group
     };
 
     explicit Forwarding(Settings settings) : settings_(std::move(settings)) {}
 
-    // An address that another member has stays with it.
+    // Adds a member's addresses. An address that another member owns is skipped.
     void add(Member member, const std::vector<wire::Gid>& addresses);
     void remove(Member member);
 
     Way from_member(Member member, const Frame& frame) const;
-    // kNeighbours: ARP, ND and what is for the bridge itself.
+    // Returns kNeighbours for ARP, ND and frames to the bridge itself.
     Way from_uplink(const Frame& frame) const;
 
     const Settings& settings() const { return settings_; }
@@ -96,7 +97,7 @@ class Forwarding {
     wire::Gid next_hop(const wire::Gid& address) const;
 
     const Settings settings_;
-    std::unordered_map<wire::Gid, Member, AddressHash> members_;  // by address
+    std::unordered_map<wire::Gid, Member, AddressHash> members_;  // indexed by address
 };
 
 }  // namespace rove::bridge

@@ -29,7 +29,7 @@ Frame::Kind kind_of_igmp(uint8_t type) {
     switch (type) {
         case 0x11:
             return Frame::Kind::kQuery;
-        case 0x12:  // reports of versions 1, 2 and 3, and a leave
+        case 0x12:  // reports of versions 1, 2 and 3, and a leave message
         case 0x16:
         case 0x17:
         case 0x22:
@@ -46,7 +46,7 @@ Frame::Kind kind_of_icmpv6(uint8_t type) {
             return Frame::Kind::kEcho;
         case 130:
             return Frame::Kind::kQuery;
-        case 131:  // reports of versions 1 and 2, and a done
+        case 131:  // reports of versions 1 and 2, and a done message
         case 132:
         case 143:
             return Frame::Kind::kReport;
@@ -58,7 +58,7 @@ Frame::Kind kind_of_icmpv6(uint8_t type) {
     }
 }
 
-// `ip`: what of the packet is in the head; `bytes`: what there is of it in the frame.
+// Parses an IPv4 packet. `ip` is its part in the head, and `bytes` is its length in the frame.
 void parse_ipv4(std::span<const uint8_t> ip, size_t bytes, Frame& frame) {
     frame.kind = Frame::Kind::kMalformed;
     if (ip.size() < kIpv4Bytes || ip[0] >> 4 != 4) return;
@@ -90,7 +90,7 @@ void parse_ipv6(std::span<const uint8_t> ip, size_t bytes, Frame& frame) {
         frame.kind = kind_of_udp(payload);
     } else if (next == kProtocolIcmpv6) {
         if (!payload.empty()) frame.kind = kind_of_icmpv6(payload[0]);
-        // Those of groups have a Router Alert (RFC 3810 5).
+        // Messages about groups carry a Router Alert option (RFC 3810 5).
         if (frame.kind == Frame::Kind::kReport || frame.kind == Frame::Kind::kQuery) frame.kind = Frame::Kind::kOther;
     } else if (next == kHopByHop) {
         if (payload.size() <= kHopByHopBytes) return;

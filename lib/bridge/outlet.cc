@@ -27,7 +27,7 @@ void Outlet::push() {
     std::copy_n(waiting_.begin() + sent, count_, waiting_.begin());
 }
 
-// Frames that waited, or that the peer has too small buffers for.
+// Sends frames that waited, or that need larger buffers than the peer has.
 uint16_t Outlet::push_to_ring() {
     uint16_t sent = 0;
     for (; sent < count_; ++sent) {

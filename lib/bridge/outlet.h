@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the bridge's frames leave at its uplink: a port's TX queue, in mbufs, or the ring of a link, in its buffers.
-// Units: frames, bytes.
+// Sends the bridge's frames at its uplink: to a port's TX queue as mbufs, or into the ring of a link. Units are frames
+// and bytes.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -24,12 +24,12 @@ class Outlet {
     Outlet(const Outlet&) = delete;
     Outlet& operator=(const Outlet&) = delete;
 
-    // Of a port with links; null: it has gone.
+    // Sets the ring of a port with links; null after the link was closed.
     void set_ring(datapath::RingSender* ring) { ring_ = ring; }
 
-    // Whether a burst of frames finds room. If not, whoever has them keeps them: they are not lost.
+    // Returns true if a burst of frames has room. Otherwise the callers keep their frames, so that none is lost.
     bool has_room() { return count_ < kBurst && (ring_ == nullptr || !ring_->full()); }
-    // A frame of at most `most_bytes`, which build(uint8_t*) writes; that returns its bytes.
+    // Sends a frame of at most `most_bytes`. build(uint8_t*) writes it and returns its length.
     template <class Builder>
     void send(size_t most_bytes, Builder&& build) {
         if (ring_ != nullptr && count_ == 0) {
@@ -40,7 +40,7 @@ class Outlet {
         }
         if (rte_mbuf* const mbuf = make(most_bytes, build); mbuf != nullptr) send(mbuf);
     }
-    // The same, to be sent later; null without an mbuf for it.
+    // Builds a frame that is sent later. Returns null if the pool is empty.
     template <class Builder>
     rte_mbuf* make(size_t most_bytes, Builder&& build) {
         rte_mbuf* const mbuf = rte_pktmbuf_alloc(pool_);
@@ -55,9 +55,9 @@ class Outlet {
         return mbuf;
     }
     void send(rte_mbuf* mbuf);
-    // All goes out that the port takes.
+    // Sends as many frames as the port accepts.
     void flush();
-    // Whether frames wait for the port.
+    // Returns true if frames wait for the port.
     bool holds_frames() const { return count_ != 0; }
 
   private:
@@ -71,7 +71,8 @@ class Outlet {
     const std::unique_ptr<datapath::TxQueue> queue_;
     datapath::RingSender* ring_ = nullptr;
     uint16_t count_ = 0;
-    std::array<rte_mbuf*, size_t{2} * kBurst> waiting_;  // a burst that goes, and one that came meanwhile
+    std::array<rte_mbuf*, size_t{2} * kBurst>
+        waiting_;  // room for a burst in flight and for one that arrives meanwhile
 };
 
 }  // namespace rove::bridge

@@ -13,7 +13,7 @@ namespace rove::bridge {
 
 namespace {
 
-std::mutex mutex;  // against stop_telemetry()
+std::mutex mutex;  // guards `shown` against stop_telemetry()
 const Bridge* shown = nullptr;
 
 template <Report (*kReport)(const Bridge&)>
@@ -24,7 +24,7 @@ int show(const char*, const char*, rte_tel_data* data) {
     return 0;
 }
 
-// Without tables of tables, for which telemetry has no room.
+// Leaves out nested tables, which telemetry cannot represent.
 Report overview(const Bridge& bridge) {
     Report all = Report::object();
     all["uplink"] = bridge.uplink_name();
@@ -35,7 +35,7 @@ Report overview(const Bridge& bridge) {
     return all;
 }
 
-// Names of tables have neither dots nor colons there.
+// Numbers the tables, whose names may contain neither dots nor colons in telemetry.
 Report numbered_members(const Bridge& bridge) {
     Report all = Report::object();
     const Report members = report_members(bridge);

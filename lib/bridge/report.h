@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What there is to see of a bridge, as JSON values: for telemetry, and for the prompt of rove-bridge. Any thread.
+// Reports a bridge's statistics as JSON values, for DPDK's telemetry and for the prompt of rove-bridge. Any thread may
+// call these functions.
 #pragma once
 
 #include "runtime/report.h"
@@ -11,12 +12,13 @@ using datapath::Report;
 class Bridge;
 
 Report report_ports(const Bridge& bridge);    // "uplink" and "mesh": frames and bytes
-Report report_link(const Bridge& bridge);     // the same: MAC, MTU, whether they are up
-Report report_members(const Bridge& bridge);  // by name: addresses, frames, bytes, drops
-Report report_frames(const Bridge& bridge);   // those that went on, by where, and those dropped, by why
+Report report_link(const Bridge& bridge);     // "uplink" and "mesh": MAC, MTU, link state
+Report report_members(const Bridge& bridge);  // for each name: addresses, frames, bytes, drops
+Report report_frames(const Bridge& bridge);   // forwarded frames by destination, and dropped frames by reason
 Report report_neighbours(const Bridge& bridge);
 
-// "/rove/bridge", "/rove/ports", "/rove/members" and "/rove/neighbours" of DPDK's telemetry, until it is stopped.
+// Serves "/rove/bridge", "/rove/ports", "/rove/members" and "/rove/neighbours" in DPDK's telemetry until
+// stop_telemetry().
 void start_telemetry(const Bridge& bridge);
 void stop_telemetry();
 

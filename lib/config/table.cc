@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of keys, and the words in which they are refused.
+// Implements table.h, with the texts of its errors.
 #include "config/table.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ bool read_number(const toml::node& node, double least, double most, double& out)
     return true;
 }
 
-// Only digits are a number: no sign, no blank, no "0x".
+// Accepts digits only: no sign, no blank, no "0x".
 std::optional<int64_t> parse_digits(const std::optional<std::string>& text) {
     int64_t value = 0;
     if (!text || text->empty() || !std::ranges::all_of(*text, [](char one) { return one >= '0' && one <= '9'; }))
@@ -41,7 +41,7 @@ std::optional<int64_t> parse_digits(const std::optional<std::string>& text) {
     return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// What the program itself put into a table has no line.
+// A value that the program itself put into a table has no line.
 std::string place(const std::string& file, uint32_t line) {
     return file + ":" + std::to_string(std::max(line, 1u));
 }

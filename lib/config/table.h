@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a table of TOML by naming its keys: wrong types, values out of range and keys that were not named are refused
-// with file, line, key and what is allowed.
+// Reads a table of TOML key by key. Wrong types, values out of range and unknown keys are refused with file, line, key
+// and the allowed values.
 #pragma once
 
 #include <toml++/toml.h>
@@ -16,22 +16,22 @@
 
 namespace rove::config {
 
-// Thrown: "FILE:LINE: key 'x.y': got ..., allowed ..."
+// Thrown for a wrong value, with a message like "FILE:LINE: key 'x.y': got ..., allowed ...".
 struct Refused {
     std::string message;
 };
 
-// What is wrong with text that is not TOML: "FILE:LINE: ..."
+// Formats the error of text that is not TOML, as "FILE:LINE: ...".
 std::string describe(const std::string& file, const toml::parse_error& error);
 
-// One table of the file. Reads values of keys, remembers which were asked for, and refuses the others. A key that is
-// not there leaves what it would set as it is.
+// One table of a file. It reads values by key, remembers which keys were read, and refuses the others. If a key is
+// absent, the output parameter stays unchanged.
 class Table {
   public:
-    // Whether "80" is the integer 80, as some writers of JSON have it.
+    // Tells whether "80" is accepted for the integer 80, because some writers of JSON produce it.
     enum class TextNumbers : bool { kRefused, kAccepted };
 
-    // `file` and `table` outlive this. The tables in it are read in the same way.
+    // `file` and `table` must outlive this object. Nested tables are read with the same options.
     Table(const std::string& file, std::string name, const toml::table& table,
           TextNumbers text_numbers = TextNumbers::kRefused)
         : file_(file), name_(std::move(name)), table_(table), text_numbers_(text_numbers) {}
@@ -42,7 +42,7 @@ class Table {
     }
     void microseconds(std::string_view key, uint64_t& out_ns, uint64_t least, uint64_t most);
     void boolean(std::string_view key, bool& out);
-    // One of several names.
+    // Reads one of several names.
     template <class T>
     void choice(std::string_view key, T& out, std::initializer_list<std::pair<const char*, T>> choices) {
         std::string allowed;
@@ -59,12 +59,12 @@ class Table {
     }
     void number(std::string_view key, double& out, double least, double most);
     void probability(std::string_view key, double& out) { number(key, out, 0, 1); }
-    // Exactly as many as `out` has.
+    // Reads exactly as many numbers as `out` holds.
     void numbers(std::string_view key, std::span<double> out, double least, double most);
-    std::optional<std::string> string(std::string_view key, const std::string& allowed);  // not empty
-    std::vector<std::string> strings(std::string_view key, const std::string& allowed);   // none of them empty
+    std::optional<std::string> string(std::string_view key, const std::string& allowed);  // an empty string is refused
+    std::vector<std::string> strings(std::string_view key, const std::string& allowed);   // empty strings are refused
     std::optional<std::vector<int64_t>> integers(std::string_view key, const std::string& allowed);
-    // Parses a string by `parse`, which returns an optional.
+    // Reads a string and converts it with `parse`, which returns an optional.
     template <class Parse>
     auto parsed(std::string_view key, const std::string& allowed, Parse parse) -> decltype(parse(std::string_view())) {
         const auto text = string(key, allowed);
@@ -73,21 +73,21 @@ class Table {
         if (!value) refuse(node(key), key, allowed);
         return value;
     }
-    // The value whatever it is, null if there is none: for keys of several types.
+    // Returns the value of any type, or null if the key is absent. Serves keys that accept several types.
     const toml::node* any(std::string_view key) { return find(key); }
     std::optional<Table> table(std::string_view key);
     std::vector<Table> tables(std::string_view key);
     std::vector<std::string> keys() const;
 
     void require(std::string_view key, const std::string& allowed) const;
-    // Values that are fine alone may not be so together: `wrong` is null, or "NAME: what it may be" of the key that is
-    // called `prefix`NAME here.
+    // Refuses values that are valid alone but not together. `wrong` is null, or "NAME: allowed values" for the key that
+    // is called `prefix`NAME in this table.
     void require_together(const std::string& prefix, const char* wrong) const;
     void refuse_unknown() const;
     [[noreturn]] void refuse(const toml::node& node, std::string_view key, const std::string& allowed) const;
-    // The value of a key that is there.
+    // Returns the value of a key that is present.
     const toml::node& node(std::string_view key) const { return *table_.get(key); }
-    // "FILE:LINE: key 'x.y'", for what only later is found to be wrong.
+    // Returns "FILE:LINE: key 'x.y'", for an error that is found later.
     std::string where(std::string_view key) const;
 
   private:
