@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The background thread.
 #include "runtime/progress_thread.h"
 
 #include <poll.h>
@@ -16,19 +15,20 @@ namespace rove::datapath {
 
 namespace {
 
-// How long packets may wait when the application stops driving: a part of the time that it has driven, within bounds.
-// Waking each millisecond takes 3 % from an application on the same core, and tells little of one that always polls.
+// The bounds of the time for which packets may wait when the application stops driving. Within them it is a fraction of
+// the time for which the application has driven. Waking up each millisecond takes 3 % from an application on the same
+// core, for little information about an application that always polls.
 constexpr uint64_t kWatchNapNs = 1'000'000, kLongWatchNapNs = 4'000'000;
 constexpr uint64_t kWatchPart = 32;
-constexpr uint64_t kIdleNs = 50'000;              // several round trips of a peer on the same host
-constexpr uint64_t kFirstNapNs = 20'000;          // the shortest sleep that is worth its two system calls
-constexpr uint64_t kLastNapNs = 500'000;          // an idle process then costs under 1 % of a core
-constexpr uint64_t kWindowNs = 20'000;            // in which kBusyCalls mean that the application polls
-constexpr uint32_t kBusyCalls = 16;               // calls; also in a watch nap: fewer, and it no longer polls
-constexpr uint64_t kSteadyNs = 10 * kWindowNs;    // so often for so long, if it has said that it will sleep
-constexpr uint64_t kRecentNs = 1'000'000;         // nor does it if its last look at the ports is longer ago
-constexpr uint64_t kHousekeepingNs = 50'000'000;  // carriers and lost peers of ports whose driver calls nobody
-constexpr uint64_t kSeldomNs = 1'000'000'000;     // without such ports
+constexpr uint64_t kIdleNs = 50'000;            // several round trips to a peer on the same host
+constexpr uint64_t kFirstNapNs = 20'000;        // the shortest sleep that is worth its two system calls
+constexpr uint64_t kLastNapNs = 500'000;        // an idle process then costs less than 1 % of a core
+constexpr uint64_t kWindowNs = 20'000;          // kBusyCalls within this time mean that the application polls
+constexpr uint32_t kBusyCalls = 16;             // also in a watch nap: with fewer calls the application no longer polls
+constexpr uint64_t kSteadyNs = 10 * kWindowNs;  // it must poll this long after it called hand_over()
+constexpr uint64_t kRecentNs = 1'000'000;       // an application that last received longer ago does not poll
+constexpr uint64_t kHousekeepingNs = 50'000'000;  // for link changes of ports whose driver reports none
+constexpr uint64_t kSeldomNs = 1'000'000'000;     // if there are no such ports
 
 }  // namespace
 
@@ -65,7 +65,7 @@ void ProgressThread::rest() {
         if (core.round() == 0) {
             until_ns = core.next_wakeup_ns();
             armed = until_ns > runtime_.now_ns() && core.arm();
-            // A thread that drives afterwards leaves a deadline of its own.
+            // A thread that drives later leaves a deadline of its own.
             sleeps_until_ns_.store(until_ns, std::memory_order_relaxed);
         }
     }
@@ -93,7 +93,7 @@ void ProgressThread::schedule_port_check() {
 void ProgressThread::nap(uint64_t ns) {
     const uint64_t until_ns = runtime_.now_ns() + ns;
     asleep_.store(true, std::memory_order_seq_cst);
-    // Pairs with request_drive(): either it sees us asleep and wakes us, or we see that it was here.
+    // Pairs with request_drive(): either it sees us asleep and wakes us, or we see its request.
     if (!taken_over_.load(std::memory_order_seq_cst))
         for (uint64_t now_ns = until_ns - ns; now_ns < until_ns && asleep_.load(std::memory_order_relaxed);
              now_ns = runtime_.now_ns())
@@ -101,19 +101,19 @@ void ProgressThread::nap(uint64_t ns) {
     asleep_.store(false, std::memory_order_seq_cst);
 }
 
-// Sleeps until a frame rings or wake_by() brings an earlier deadline. Returns true if we may have taken a doorbell.
-// The frames are ours then, since a thread that has begun to watch meanwhile does not wake up for it.
+// Sleeps until a frame rings or wake_by() brings an earlier deadline. Returns true if we may have consumed a doorbell.
+// Then the frames are our task, because a thread that has begun to watch meanwhile does not wake up for it.
 bool ProgressThread::sleep_until_rung(uint64_t until_ns) {
     Worker& worker = *runtime_.workers().front();
-    // A time that lies ahead is kept, also if its deadline has gone: else the next post, whose deadline is later, would
-    // wake us.
+    // Keeps an earlier time in the future, even if its deadline no longer exists. Otherwise the next post, which has a
+    // later deadline, would wake us.
     if (promised_ns_ > runtime_.now_ns()) until_ns = std::min(until_ns, promised_ns_);
     promised_ns_ = until_ns;
     sleeps_until_ns_.store(until_ns, std::memory_order_relaxed);
     asleep_.store(true, std::memory_order_seq_cst);
     bool armed = false;
     {
-        // Whoever drove before has left his deadline, and whoever drives afterwards sees that we sleep.
+        // A thread that drove before has left its deadline, and one that drives later sees that we sleep.
         const Worker::Drive drive(worker);
         armed = drive && worker.core(drive).next_wakeup_ns() >= until_ns && worker.core(drive).arm();
     }
@@ -133,25 +133,26 @@ bool ProgressThread::sleep_until_rung(uint64_t until_ns) {
     return true;
 }
 
-// Until a thread that watched returns to the application, or a deadline. Not where something is due already: frames
-// that a full port holds are the watcher's, and a deadline of a protocol clock that stands still does not pass.
+// Sleeps until a thread that watched returns to the application, or until a deadline. It only naps if something is due
+// already: frames that a full port holds are the watcher's task, and a deadline of a stopped protocol clock does not
+// expire.
 void ProgressThread::sleep_until_needed(uint64_t until_ns) {
     sleeps_until_ns_.store(until_ns, std::memory_order_seq_cst);
     asleep_.store(true, std::memory_order_seq_cst);
     const uint64_t now_ns = runtime_.now_ns();
     bool is_due = false;
     {
-        // A thread that drove before has left its deadline, and one that drives afterwards sees that we sleep.
+        // A thread that drove before has left its deadline, and one that drives later sees that we sleep.
         Worker& worker = *runtime_.workers().front();
         if (const Worker::Drive drive(worker); drive) {
             const uint64_t wanted_ns = worker.core(drive).next_wakeup_ns();
             is_due = wanted_ns <= now_ns;
             until_ns = std::min(until_ns, wanted_ns);
-            // Our own leaving of the worker must not wake us.
+            // Our own release of the worker must not wake us.
             sleeps_until_ns_.store(is_due ? 0 : until_ns, std::memory_order_seq_cst);
         }
     }
-    // Pairs with expect_watcher() and request_drive(): either they see us asleep, or we see that they were here.
+    // Pairs with expect_watcher() and request_drive(): either they see us asleep, or we see their request.
     if (!is_due && runtime_.watchers().is_watched() && !taken_over_.load(std::memory_order_seq_cst))
         runtime_.poller().wait_for_control(until_ns - now_ns);
     asleep_.store(false, std::memory_order_seq_cst);
@@ -159,7 +160,7 @@ void ProgressThread::sleep_until_needed(uint64_t until_ns) {
     if (is_due) nap(kLastNapNs);
 }
 
-// One look in the state "replaced".
+// Makes one check in the state "replaced".
 void ProgressThread::leave_to_watchers() {
     Watchers& watchers = runtime_.watchers();
     const uint64_t now_ns = runtime_.now_ns();
@@ -168,7 +169,7 @@ void ProgressThread::leave_to_watchers() {
     watch_changes_ = changes;
     if (const Worker::Drive drive(*runtime_.workers().front()); drive) {
         WorkerCore& core = runtime_.workers().front()->core(drive);
-        // The rest of a round (0) is left to the application's next call, if it makes calls.
+        // The rest of a round (0) is left to the application's next call if it makes calls.
         const uint64_t wanted_ns = core.next_wakeup_ns();
         if (wanted_ns <= now_ns && !(active && wanted_ns == 0)) core.background_round();
     }
@@ -212,8 +213,8 @@ bool ProgressThread::driven_since(uint64_t time_ns) {
 void ProgressThread::run_shared() {
     Worker& worker = *runtime_.workers().front();
     bool watching = false;
-    bool handed_over = false;  // the application sleeps: no other thread will see that a frame has come
-    bool owes_round = false;   // to a thread that posted work and could not drive, or for a doorbell
+    bool handed_over = false;  // the application sleeps, so no other thread will notice a frame
+    bool owes_round = false;   // to a thread that posted work and could not drive, or because of a doorbell
     uint32_t seen = calls_.load(std::memory_order_relaxed);
     uint64_t window_ns = 0, idle_since_ns = 0, watching_since_ns = 0, nap_ns = kFirstNapNs;
     while (!stopped()) {
@@ -260,12 +261,13 @@ void ProgressThread::run_shared() {
         bool has_left = false;
         {
             const Worker::Drive drive(worker);
-            if (!drive) {  // an application thread drives, or a control call
+            if (!drive) {  // an application thread or a control call has the worker
                 sched_yield();
                 continue;
             }
             moved = worker.core(drive).background_round();
-            owes_round &= moved != 0 && runtime_.watchers().is_watched();  // one that is awake looks before it sleeps
+            // A watcher that is awake makes a round before it sleeps.
+            owes_round &= moved != 0 && runtime_.watchers().is_watched();
             deadline_ns = worker.core(drive).next_deadline();
             has_left = worker.core(drive).next_wakeup_ns() == 0;
         }

@@ -137,7 +137,7 @@ int Watch::sleep(pollfd* files, nfds_t count, uint64_t until_ns, const sigset_t*
     const bool watches = begin_watch(&until_ns, &has_frames);
     if (has_frames) return 0;
     watchers.changes_.fetch_add(1, std::memory_order_relaxed);
-    // A cancelled thread leaves ppoll() here.
+    // If the thread is cancelled in ppoll(), this ends the sleep.
     class Ends {
       public:
         Ends(Watch& watch, bool watches) : watch_(watch), watches_(watches), begun_ns_(watch.now_ns()) {}
