@@ -4,7 +4,7 @@
 //
 // DESIGN NOTES
 // 1. A leaf is a switch with hosts, and its number is its node's. A packet between two leaves has a tag with the uplink
-//    by which it left and the congestion of the fullest link before, which each switch on its way raises. The leaf at
+//    by which it left and the congestion of the fullest link up to there, which each switch raises. The leaf at
 //    the end records that by leaf and uplink, and returns one record with each packet in the other direction, changed
 //    ones first.
 // 2. Acknowledgements use ECMP (forwarding.h) and have tags as well: they carry the feedback that a flow's sender
