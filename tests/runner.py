@@ -2,8 +2,9 @@
 """Builds rove and runs its tests; see tests/run.
 
 The checks of the sources (tools/check_*) run first, while rove is built. Unit tests run under ASan and UBSan; those of
-meson's suite `threads` also under TSan, those of `optimized` also as released. Then the fuzz targets (tests/fuzz/run)
-run for a short time, and the system tests (tests/system/test_*.py) one by one.
+meson's suite `threads` also under TSan, those of `optimized` also as released. The fuzz targets (tests/fuzz/run) and
+the system tests that only compute run beside them. Then the other system tests (tests/system/test_*.py) run one by
+one.
 
 A test's name is check/TOOL, KIND/BINARY/SUITE.CASE (KIND: unit, asan, tsan), fuzz/TARGET or system/MODE/THEME/...
 """
@@ -241,12 +242,13 @@ def unit_tests(kind, suite, selection):
             yield test, cases
 
 
-def run_unit(kind, results, suite=None, more_targets=()):
-    """Builds the unit tests, those of `suite` if it is given, and `more_targets`, and runs the tests."""
+def build_unit(kind, results, suite=None, more_targets=()):
+    """Builds the unit tests, those of `suite` if it is given, and `more_targets`. Returns the tests, the longest
+    first."""
     directory = pathlib.Path(f"{BUILD}-{kind}") if kind else BUILD
     wanted = {test["name"] for test, _ in unit_tests(kind, suite, results.selection)}
     if not wanted and not more_targets:
-        return
+        return []
     # meson setup alone is enough to list the tests; only their programs are built with sanitizers.
     if kind:
         build(directory, SANITIZERS[kind], ["build.ninja"])
@@ -254,9 +256,12 @@ def run_unit(kind, results, suite=None, more_targets=()):
                    key=lambda test: -test["priority"])
     build(directory, SANITIZERS.get(kind),
           sorted({os.path.relpath(test["cmd"][0], directory) for test in tests}) + list(more_targets))
-    workers = 1 if kind == "tsan" else os.cpu_count()
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        list(pool.map(lambda test: run_gtest(test, kind, results), tests))
+    return tests
+
+
+def run_tsan(results):
+    for test in build_unit("tsan", results, "threads"):
+        run_gtest(test, "tsan", results)
 
 
 def checks():
@@ -296,6 +301,26 @@ def run_fuzz(results, seconds):
                        stderr=subprocess.STDOUT)
             detail = "\n".join(done.stdout.splitlines()[-30:])
             results.add(name, "passed" if done.returncode == 0 else "failed", time.monotonic() - started, detail)
+
+
+def run_apart(results, names):
+    """Runs system tests in a process of their own, so that others can run meanwhile."""
+    with tempfile.NamedTemporaryFile("r") as report:
+        done = run([sys.executable, __file__, "--report", report.name, *names], stdout=subprocess.PIPE,
+                   stderr=subprocess.STDOUT, text=True, errors="replace")
+        outcomes = [json.loads(line) for line in report]
+    missing = set(names) - {outcome[0] for outcome in outcomes}
+    tail = "\n".join(done.stdout.splitlines()[-20:])
+    for outcome in outcomes + [(name, "failed", 0, f"it did not run\n{tail}") for name in sorted(missing)]:
+        results.add(*outcome)
+
+
+def report_to(path, names):
+    """Runs the system tests of these names and writes a line of JSON for each: the arguments of Results.add()."""
+    with open(path, "w", buffering=1) as report:
+        results = Results(Selection(names=set(names)))
+        results.add = lambda *outcome: print(json.dumps(outcome), file=report)
+        run_tests(results, system_tests(quick=False))
 
 
 class TimedOut(Exception):
@@ -372,8 +397,11 @@ def main():
                              "' and ', ' or ' and 'not '; only what they need is built")
     parser.add_argument("--failed", action="store_true", help="only tests that failed when they last ran")
     parser.add_argument("--list", action="store_true", help="print the names of tests, and run none")
+    parser.add_argument("--report", nargs="+", help=argparse.SUPPRESS)  # what run_apart() calls
     parser.add_argument("--durations", type=int, default=0, metavar="N", help="also print the N slowest tests")
     options = parser.parse_args()
+    if options.report:
+        return report_to(options.report[0], options.report[1:])
     if options.failed and not read_failed():
         sys.exit(f"no failed tests in {FAILED}")
     results = Results(Selection(options.expression, read_failed() if options.failed else None))
@@ -400,9 +428,10 @@ def print_names(selection, options):
 def run_all(results, options):
     both = options.unit == options.system
     started = time.monotonic()
-    system = [test for _, name, test in in_modes(system_tests(options.quick)) if results.wants(name)] \
+    system = [(name, test) for _, name, test in in_modes(system_tests(options.quick)) if results.wants(name)] \
         if both or options.system else []
-    if system and not options.quick and results.wants("system/auto/debian13/demo"):
+    apart = [name for name, test in system if test.shares_cores]
+    if "system/auto/debian13/demo" in apart:
         # It waits for a network and disks most of the time.
         subprocess.Popen([ROOT / "tests" / "debian13", "--install"], stdin=subprocess.DEVNULL,
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -413,21 +442,27 @@ def run_all(results, options):
             build(BUILD, targets=by_default(BUILD))
     if checked:
         checked.result()
-    sanitized = SANITIZED_PROGRAMS if not options.quick and any("asan" in test.name for test in system) else ()
+    sanitized = SANITIZED_PROGRAMS if not options.quick and any("asan" in name for name, _ in system) else ()
+    unit = []   # tests with their kinds
     if both or options.unit:
-        run_unit("", results, None if options.quick else "optimized")
-        if not options.quick:
-            run_unit("asan", results, more_targets=sanitized)
-        # Each takes one core.
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            jobs = [pool.submit(run_fuzz, results, 5 if options.quick else 10)]
-            jobs += [] if options.quick else [pool.submit(run_unit, "tsan", results, "threads")]
-        for job in jobs:
-            job.result()
+        suite = None if options.quick else "optimized"
+        unit += [("", test) for test in build_unit("", results, suite)]
+    if (both or options.unit) and not options.quick:
+        unit += [("asan", test) for test in build_unit("asan", results, more_targets=sanitized)]
     elif sanitized:
         build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], sanitized)
-    if system:
-        run_tests(results, system_tests(options.quick))
+    # Nothing here depends on time, so all cores are kept busy. What needs several cores, or is long, comes first.
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        longest = [name for name in apart if "debian13" in name]
+        groups = [longest, [name for name in apart if name not in longest]]
+        jobs = [pool.submit(run_apart, results, group) for group in groups if group]
+        jobs += [pool.submit(run_gtest, test, kind, results) for kind, test in unit]
+        if both or options.unit:
+            jobs.append(pool.submit(run_fuzz, results, 5 if options.quick else 10))
+            jobs += [] if options.quick else [pool.submit(run_tsan, results)]
+    for job in jobs:
+        job.result()
+    run_tests(results, [test for test in system_tests(options.quick) if not test.shares_cores] if system else [])
     print(f"in {time.monotonic() - started:.0f} s, {SPENT['builds']:.0f} of them to build and "
           f"{SPENT['system']:.0f} for system tests")
     for name, seconds in sorted(results.seconds.items(), key=lambda item: -item[1])[:options.durations]:

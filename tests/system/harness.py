@@ -46,6 +46,7 @@ class Test:
     timeout: float
     quick: bool
     modes: tuple
+    shares_cores: bool
 
 
 TESTS: list[Test] = []
@@ -53,9 +54,10 @@ BOTH = ("rc", "mp")
 mode = "auto"  # transport.mode of the test that runs, unless it says otherwise itself
 
 
-def test(name, function, *arguments, timeout=120, quick=False, modes=BOTH):
-    """Registers a test, to run in each of `modes`; those marked `quick` are what `tests/run --quick` runs."""
-    TESTS.append(Test(name, function, arguments, timeout, quick, modes))
+def test(name, function, *arguments, timeout=120, quick=False, modes=BOTH, shares_cores=False):
+    """Registers a test, to run in each of `modes`; those marked `quick` are what `tests/run --quick` runs. One that
+    `shares_cores` only computes, so it runs beside unit tests; all others have the machine for themselves."""
+    TESTS.append(Test(name, function, arguments, timeout, quick, modes, shares_cores))
 
 
 def once(name, function, *arguments, **options):
