@@ -5,7 +5,7 @@ namespace rove::transport {
 
 namespace {
 constexpr uint32_t kOne = 1u << 16;  // 1.0 in 16.16
-constexpr uint32_t kG = kOne / 256;  // the paper's g = 1/256
+constexpr uint32_t kG = kOne / 256;  // g = 1/256 of the paper
 
 constexpr uint32_t lowered(uint32_t alpha) {
     return static_cast<uint32_t>((uint64_t{alpha} * (kOne - kG)) >> 16);
@@ -56,7 +56,7 @@ void Dcqcn::cut(const DcqcnConfig& config, uint64_t now_ns) {
     time_steps_ = byte_steps_ = 0;
 }
 
-// Applies the timers that have passed since the last call: nothing else looks at the rate in between.
+// Applies the timers that have expired since the last call. Nothing reads the rate in between.
 void Dcqcn::catch_up(const DcqcnConfig& config, uint64_t now_ns) {
     if (config.reaction == DcqcnReaction::kHpcc) return catch_up_hpcc(config, now_ns);
     while (limited_ && now_ns - last_alpha_ns_ >= config.alpha_timer_ns) {
@@ -74,9 +74,9 @@ void Dcqcn::catch_up(const DcqcnConfig& config, uint64_t now_ns) {
     }
 }
 
-// The same with a clock that cuts. What is due at the same time is done in the order alpha, cut, increase.
+// Like catch_up(), with a clock that cuts. Simultaneous events apply in the order alpha, cut, increase.
 void Dcqcn::catch_up_hpcc(const DcqcnConfig& config, uint64_t now_ns) {
-    if (alpha_ == 0 && !cnp_since_alpha_)  // nothing lowers it any more
+    if (alpha_ == 0 && !cnp_since_alpha_)  // alpha has no further to fall
         last_alpha_ns_ += (now_ns - last_alpha_ns_) / config.alpha_timer_ns * config.alpha_timer_ns;
     for (;;) {
         const uint64_t alpha_ns = last_alpha_ns_ + config.alpha_timer_ns;
@@ -104,13 +104,13 @@ void Dcqcn::increase(const DcqcnConfig& config) {
     const uint32_t f = config.fast_recovery_steps;
     const bool is_paper = config.reaction == DcqcnReaction::kPaper;
     if (std::max(time_steps_, byte_steps_) > f) {
-        // Beyond fast recovery the target grows: additively, or by the hyper step once both counters are past F.
+        // After fast recovery the target grows: additively, or by the hyper step once both counters have passed F.
         const bool hyper = is_paper ? std::min(time_steps_, byte_steps_) > f : time_steps_ > f + 1;
         target_ += hyper ? config.hyper_bytes_per_s : config.additive_bytes_per_s;
         target_ = std::min(target_, config.line_rate_bytes_per_s);
     }
     rate_ = (target_ + rate_) / 2;  // equation 3
-    // Back at line rate the flow is free again; the halving above only ever approaches it.
+    // Back at line rate the flow is free again, because the halving above only approaches that rate.
     if (is_paper && rate_ >= config.line_rate_bytes_per_s - config.additive_bytes_per_s) limited_ = false;
 }
 
@@ -122,7 +122,7 @@ void Dcqcn::on_sent(const DcqcnConfig& config, uint32_t bytes, uint64_t now_ns) 
         ++byte_steps_;
         increase(config);
     }
-    // Pace from the previous slot, so that a late driver does not lose rate, but never save up more than one round.
+    // Pacing counts from the previous slot, so that a late driver loses no rate, but at most one round is saved up.
     const uint64_t most_saved_ns = config.reaction == DcqcnReaction::kHpcc ? 0 : 10'000;
     const uint64_t from = std::max(next_send_ns_, now_ns - std::min<uint64_t>(now_ns, most_saved_ns));
     next_send_ns_ = from + bytes * 1'000'000'000ull / std::max<uint64_t>(rate_, 1);

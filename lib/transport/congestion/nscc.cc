@@ -7,16 +7,16 @@ namespace rove::transport {
 namespace {
 
 constexpr uint64_t kOnePacket = 1u << 16;
-// Parts of the BDP, in 1/65536: 5, 3 and 0.15 packets of 4 KiB of 150 KB.
-constexpr uint64_t kFair = 8948;          // of fair increase, a round trip
-constexpr uint64_t kProportional = 5369;  // ... of proportional increase without delay; alpha with a target of 9 us
-constexpr uint64_t kLeast = 268;          // eta: each round trip, whatever was said
-constexpr uint32_t kAdjustPackets = 8;    // increases are applied after so many
-constexpr uint32_t kAverage = 80;         // weight of the delay's average: 0.0125
-constexpr uint32_t kQuickShare = 8;       // quick adapt: less than such a part of the largest window arrived
-constexpr uint64_t kQuickTargets = 4;     // ... and a packet was lost, or late by so many times the target
+// Fractions of the BDP in 1/65536: 5, 3 and 0.15 packets of 4 KiB in 150 KB.
+constexpr uint64_t kFair = 8948;          // fair increase in a round trip
+constexpr uint64_t kProportional = 5369;  // proportional increase without delay; alpha with a target of 9 us
+constexpr uint64_t kLeast = 268;          // eta: the increase in each round trip, whatever the answers
+constexpr uint32_t kAdjustPackets = 8;    // increases are applied after this many packets
+constexpr uint32_t kAverage = 80;         // weight 0.0125 of a new sample in the average delay
+constexpr uint32_t kQuickShare = 8;       // quick adapt: less than this part of the largest window arrived
+constexpr uint64_t kQuickTargets = 4;     // quick adapt: and a packet was lost, or late by this many targets
 constexpr uint8_t kMaxApart = 4;          // 16 base round trips
-constexpr uint64_t kFastSlackShare = 8;   // of the base round trip: less delay than that is none, of fast increase
+constexpr uint64_t kFastSlackShare = 8;   // 1/8 of the base round trip: fast increase counts a smaller delay as none
 
 }  // namespace
 
@@ -28,7 +28,7 @@ uint32_t Nscc::on_ack(uint32_t cwnd_fixed, uint32_t bdp, uint32_t max_window, ui
     ++round_packets_;
     const uint64_t delay_ns = rtt_ns != 0 ? rtt_ns - base_rtt_ns_ : average_ns_;
     const uint64_t target = std::max<uint64_t>(target_ns(), 1);
-    // A long delay without a mark is of a queue that is about to be empty.
+    // A long delay without a mark belongs to a queue that is about to be empty.
     if (rtt_ns != 0) average(!marked && delay_ns > target ? base_rtt_ns_ / 4 : delay_ns);
     if (cwnd_fixed <= kOnePacket && apart_ != 0) {
         if (!marked) apart_ = delay_ns < target ? 0 : apart_ - 1;
@@ -57,7 +57,7 @@ uint32_t Nscc::on_nack(uint32_t cwnd_fixed, uint32_t max_window, uint64_t rtt_ns
     measure(rtt_ns);
     loss_ = true;
     if (base_rtt_ns_ != 0) {
-        average(base_rtt_ns_);  // a queue that is full is a base round trip long
+        average(base_rtt_ns_);  // a full queue takes a base round trip to drain
         if (cwnd_fixed > kOnePacket && quick_adapt(cwnd_fixed, max_window, false, true, now_ns)) return cwnd_fixed;
     }
     return take_out(cwnd_fixed, 1, now_ns);
@@ -69,7 +69,8 @@ uint32_t Nscc::take_out(uint32_t cwnd_fixed, uint32_t packets, uint64_t now_ns) 
         shrunk_ns_ = now_ns;
         return static_cast<uint32_t>(cwnd_fixed - std::min<uint64_t>(packets * kOnePacket, cwnd_fixed - kOnePacket));
     }
-    // Once for each packet that left so: those of the larger window before are answered later, too.
+    // Doubles the interval once for each packet that departed with it; packets of the earlier, larger window are
+    // answered later as well.
     if (apart_ < kMaxApart && now_ns - shrunk_ns_ >= base_rtt_ns_ << apart_) {
         ++apart_;
         shrunk_ns_ = now_ns;
@@ -81,7 +82,7 @@ void Nscc::average(uint64_t delay_ns) {
     average_ns_ = (average_ns_ * (kAverage - 1) + delay_ns) / kAverage;
 }
 
-// Returns whether this answer has no other effect.
+// Returns true if this answer has no other effect.
 bool Nscc::quick_adapt(uint32_t& cwnd_fixed, uint32_t max_window, bool late, bool marked, uint64_t now_ns) {
     if (ignore_ != 0) {
         --ignore_;
@@ -100,7 +101,7 @@ bool Nscc::quick_adapt(uint32_t& cwnd_fixed, uint32_t max_window, bool late, boo
     return adapts;
 }
 
-// gamma is 0.8.
+// Decreases multiplicatively, with gamma = 0.8.
 uint32_t Nscc::decrease(uint32_t cwnd_fixed, uint64_t now_ns) {
     const uint64_t target = target_ns();
     if (average_ns_ <= target || now_ns - decreased_ns_ < base_rtt_ns_) return cwnd_fixed;

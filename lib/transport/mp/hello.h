@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// How two QPs agree on mp, before either is in RTR: each asks the other, and is told what that one speaks or will
-// speak.
+// Negotiates mp between two QPs before either is in RTR. Each QP asks the other with HELLO, and the answer states what
+// the other QP uses, or will use.
 //
 // DESIGN NOTES
-// 1. Both ends must come to the same, whatever is lost. So the question is about a pair of QPs and not about hosts: a
-//    QP that has chosen says what it chose, and one that has not yet says what its configuration allows.
-// 2. A standard endpoint drops HELLO in silence, as it does any packet of another transport service than its QP's. The
-//    end that has waited long enough then takes rc; if the other was only slow, it asks later and is told so.
-// 3. Left over is an end that said yes and then loses every answer to its own question. It remembers what it promised.
-// 4. Nobody who cannot read the question can answer it: the nonce. And only answers are believed, since anybody can ask
-//    in another's name. So a question is answered, and answered by a question: when the QP has promised to speak mp, or
-//    when it is too late, as the QP has taken its peer for a standard endpoint. A promise that was not confirmed makes
-//    the QP wait longer for its peer's answer, and is no reason to speak mp without one.
-// 5. A peer whose last word was that it speaks mp is no standard endpoint. When it is silent, a rail is dead or a
-//    process stands still, and a QP that took rc would have to keep it when that is over. So the connection fails, and
-//    whoever wants it tries again. But only time tells such a peer from a standard endpoint that took its address:
-//    after ten minutes without an answer (PeerCapabilityCache::kForgetNs) it is a stranger again.
-// 6. Whom a QP does not speak to, it does not answer, and so its number is no better known than one that does not
-//    exist: not in ERR, not if it is of another type than RC, and from the first attempt to connect it to a peer on
-//    nobody but that peer. Before, it has to answer anybody, also in RESET: programs exchange QP numbers and then do
-//    all transitions at once, and the end that does so first asks one in RESET.
+// 1. Both ends must reach the same decision whatever packets are lost. The question therefore concerns a pair of QPs,
+//    not hosts: a QP that has decided states its decision, and one that has not states what its configuration allows.
+// 2. A standard endpoint silently drops HELLO, like any packet of a transport service other than its QP's. An end that
+//    has waited long enough then chooses rc. If the peer was only slow, it asks later and learns this.
+// 3. One case remains: an end says yes and then loses every answer to its own question. It remembers its promise.
+// 4. A nonce ensures that only an end that has received the question can answer it. Only answers are believed, because
+//    any host can send a question in another's name. A question is therefore answered with an answer, and in two cases
+//    also with a question: if the QP has promised to use mp, and if it has already taken its peer for a standard
+//    endpoint. An unconfirmed promise makes the QP wait longer for its peer's answer; it is no reason to use mp without
+//    one.
+// 5. A peer that last said it uses mp is no standard endpoint. If it is silent, a rail is dead or a process is stopped,
+//    and a QP that chose rc would be stuck with rc afterwards. So the connection fails, and the application can try
+//    again. Only time distinguishes such a peer from a standard endpoint that took over its address: after ten minutes
+//    without an answer (PeerCapabilityCache::kForgetNs) the peer counts as unknown again.
+// 6. A QP answers only peers with which it communicates, so its number reveals no more than a number that does not
+// exist.
+//    It does not answer in ERR, nor if its type is not RC, and from the first attempt to connect it to a peer it
+//    answers only that peer. Before that it must answer everybody, also in RESET: programs exchange QP numbers and then
+//    make all transitions at once, and the end that does so first asks a QP in RESET.
 #pragma once
 
 #include <random>
@@ -30,9 +32,9 @@
 
 namespace rove::transport {
 
-// A question repeated sooner than this is not answered: the peer asks again after milliseconds.
+// The shortest interval between answered questions. The peer repeats its question only after milliseconds.
 inline constexpr uint64_t kHelloGapNs = 50'000;
-// A peer whose questions come too late is asked at most so often.
+// The shortest interval between questions to a peer whose own questions come too late.
 inline constexpr uint64_t kAskBackNs = 1'000'000'000;
 
 inline wire::Headers make_hello(uint32_t dest_qpn, const wire::Hello& hello) {
@@ -43,7 +45,7 @@ inline wire::Headers make_hello(uint32_t dest_qpn, const wire::Hello& hello) {
     return h;
 }
 
-// Asks the QP `remote_qpn` at the end of `path`. The answer, if there is one, comes to qp.hello.answer.
+// Asks the QP `remote_qpn` at the end of `path`. The answer, if any, goes to qp.hello.answer.
 template <class S>
 void ask_hello(Core<S>& core, QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
     qp.hello.nonce = nonce;
@@ -71,16 +73,17 @@ void receive_hello_answer(Core<S>& core, QueuePair& qp, const wire::Hello& hello
         state.answer = mp ? HelloState::Answer::kYes : HelloState::Answer::kNo;
     } else if (state.decision == HelloState::Decision::kRc && state.peers != nullptr) {
         state.peers->record_answer(state.peer.gid,
-                                   mp);  // too late for this QP. The next one will ask again, or be patient
+                                   mp);  // too late for this QP; the next one asks again, or waits longer
     }
 }
 
-// The QP's peer is no standard endpoint, or so it is said: note 4. It need not say yes, for us it is too late: any
-// answer shows that it understands. On our own path to it, since the frame's source may be anybody's.
+// Asks a peer that appears to be no standard endpoint (note 4). Any answer proves that it understands HELLO; it need
+// not be yes, since this QP has already chosen rc. The question uses our own path to the peer, because the source of a
+// frame can be forged.
 template <class S>
 void ask_back(Core<S>& core, QueuePair& qp) {
     HelloState& state = qp.hello;
-    const bool connected = qp.may_receive();  // and has a path
+    const bool connected = qp.may_receive();  // the QP has a path in these states
     if (!connected || state.nonce == 0 || !core.ready(qp.path)) return;
     if (state.asked_back_ns != 0 && core.now_ns - state.asked_back_ns < kAskBackNs) return;
     state.asked_back_ns = core.now_ns;
@@ -111,7 +114,7 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
     if (hello.answer) return receive_hello_answer(core, qp, hello, from);
 
     if ((state.answered_ns != 0 && core.now_ns - state.answered_ns < kHelloGapNs) || !core.ready()) {
-        ++core.counters[Counter::kDropOverload];  // it asks again
+        ++core.counters[Counter::kDropOverload];  // the peer repeats its question
         return;
     }
     const bool mp = hello.mp && hello.version == wire::kMpVersion;
@@ -135,7 +138,7 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
                          {.version = wire::kMpVersion, .answer = true, .mp = yes, .qpn = qp.qpn, .nonce = hello.nonce}),
               {}, 0);
     if (mp && state.decision == HelloState::Decision::kRc) ask_back(core, qp);
-    // Once the QP knows its peer, it has a question of its own.
+    // A QP that knows its peer asks questions itself.
     if (promise == nullptr || promise->confirmed || state.has_peer || !core.ready()) return;
     if (promise->nonce == 0) promise->nonce = std::random_device{}() | 1;
     core.send(

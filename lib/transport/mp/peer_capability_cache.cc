@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See hello_peers.h.
+// Implements peer_capability_cache.h.
 #include "transport/mp/peer_capability_cache.h"
 
 #include <algorithm>

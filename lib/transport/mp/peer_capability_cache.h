@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device's peers said by HELLO, and who said nothing: what to make of the next silence (hello.h, note 5). Any
-// thread. Units: nanoseconds.
+// Remembers which of a device's peers answered HELLO, and which were silent, to decide about the next silence (hello.h,
+// note 5). Any thread may call it. Units are nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,14 @@ namespace rove::transport {
 
 class PeerCapabilityCache {
   public:
-    // When it is full, what would be forgotten soonest goes: who was silent, then who has become silent, then anybody.
-    static constexpr size_t kMaxPeers = 4096;               // about 400 KiB
-    static constexpr uint64_t kRcNs = 60'000'000'000;       // who was silent is not asked
-    static constexpr uint64_t kForgetNs = 600'000'000'000;  // silence of one who spoke mp, from the first question on
+    // When the cache is full, it drops the entry that would expire first: a silent peer's, then that of a peer that
+    // fell silent, then any.
+    static constexpr size_t kMaxPeers = 4096;          // about 400 KiB
+    static constexpr uint64_t kRcNs = 60'000'000'000;  // how long a silent peer is not asked again
+    // How long a peer that used mp may be silent, from the first unanswered question.
+    static constexpr uint64_t kForgetNs = 600'000'000'000;
 
-    // Nothing: it is not known.
+    // Returns nothing if the peer is unknown.
     std::optional<bool> speaks_mp(const wire::Gid& peer, uint64_t now_ns) const;
     void record_answer(const wire::Gid& peer, bool mp);
     void record_timeout(const wire::Gid& peer, uint64_t now_ns);

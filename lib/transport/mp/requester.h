@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requester of a QP in mp mode: work requests into packets over many paths, answers into memory in any order,
-// completions in the order of posting. Units: nanoseconds, bytes, packets.
+// The requester of a QP in mp mode. It turns work requests into packets on many paths, places responses in memory in
+// any order, and completes requests in the order of posting. Units are nanoseconds, bytes and packets.
 //
 // DESIGN NOTES
-// 1. The request stream numbers requests: a READ or atomic takes one PSN there, and its answer's packets take the next
-//    ones of the response stream. Both ends count them alike, since such requests are executed in order.
-// 2. Nothing goes back: a packet that is lost is made again from its work request, which is found by its PSN.
-// 3. Recovery is class Paths' and knows no end; the verbs' timeout and retry count only decide when the peer is given
-//    up.
+// 1. The request stream numbers requests. A READ or atomic takes one PSN there, and its response takes the next PSNs of
+//    the response stream. Both ends count alike, because these requests execute in order.
+// 2. There is no go-back-N. A lost packet is built again from its work request, which is found by its PSN.
+// 3. Class Paths recovers losses and never gives up. The timeout and retry count of verbs only decide when the peer is
+//    declared dead.
 #pragma once
 
 #include <algorithm>
@@ -28,35 +28,35 @@ class MpRequesterLogic {
         : core_(core), qp_(qp), mp_(mp), p_(qp.position), retry_(mp.retry), paths_(core.multipath->paths) {}
 
     uint32_t transmit(uint32_t budget);
-    // Whether transmit() would find a request that nothing but order can hold back.
+    // Returns true if transmit() would find a request that only ordering can hold back.
     bool can_send() const {
         return qp_.state == IBV_QPS_RTS && p_.next_wqe != limit() && retry_.rnr_until <= core_.now_ns &&
                mp_.requests.awnd() > 0;
     }
-    // An acknowledged request packet; `aack` was applied to the stream.
+    // Handles a request packet that was acknowledged with an error. `aack` has already been applied to the stream.
     void take_error(const wire::MpAckEntry& entry, uint8_t syndrome);
-    // Completes the requests that are complete.
+    // Completes requests whose packets are all done.
     void progress();
-    // Something was acknowledged.
+    // Restarts the retry counts after an acknowledgement.
     void on_progress() {
         retry_.rnr_retries_left = qp_.rnr_retry;
         retry_.progress_ns = core_.silence_ns();
         mp_.probes = 0;
         restart_timer();
     }
-    // A valid answer that says nothing new.
+    // Handles a valid answer without news.
     void on_valid_response() { retry_.on_valid_response(core_.retry_policy(qp_), core_.silence_ns()); }
-    // The peer acknowledged once more what it had acknowledged: it may have too much to do to answer a READ at once.
-    // That is believed for a while, not for ever.
+    // Handles a repeated acknowledgement: the peer may be too busy to answer a READ at once. This counts as a sign of
+    // life for a limited number of probes.
     void note_repeated_ack() {
         if (mp_.probes < kMaxProbes) restart_timer();
     }
-    // Of the path MTU, and READ data.
+    // Receives a packet of path MTU size with READ data.
     [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame);
-    // Gives what its acknowledgement says.
+    // Returns the kind of the acknowledgement for the packet.
     wire::MpAck receive_response(const wire::ParsedFrame& frame, wire::Op op);
     void expire();
-    // recover-inl.h; `packets` of a run departed.
+    // Recovers from a fault (recover-inl.h) after `packets` of a run departed.
     void recover(uint32_t packets);
     uint64_t next_deadline() const {
         uint64_t deadline = std::min(
@@ -130,12 +130,12 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
         if (fresh && p_.next_packet == 0) begin(*wqe);
         uint32_t bytes = 0;
         if (!emit(*wqe, departure, bytes)) {
-            // Its memory has gone. What was posted before it completes first; nothing else is begun.
+            // The request's memory was deregistered. Requests posted before it complete first, and no new ones begin.
             const uint32_t index = fresh ? p_.next_wqe : index_of(departure.psn);
             p_.fail(index, IBV_WC_LOC_PROT_ERR);
             if (qp_.sq.consumed() == p_.failed_wqe) fail(p_.failure);
             if (fresh || qp_.state == IBV_QPS_ERR) break;
-            // As if the network had lost it: packets of requests before it may still have to go again.
+            // The packet counts as lost in the network: packets of earlier requests may still need retransmission.
         }
         ++packets;
         paths_.sent(mp_.requests, departure, core_.now_ns, bytes + kHeaderBytes);
@@ -157,7 +157,7 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
     return packets;
 }
 
-// Every request was acknowledged, and an answer does not come: the last one once more, which earns another ACK.
+// Sends the last request again after every request was acknowledged but a response is missing. It earns another ACK.
 template <class S>
 void MpRequesterLogic<S>::probe() {
     mp_.probing = false;
@@ -165,12 +165,13 @@ void MpRequesterLogic<S>::probe() {
     if (!is_begun(last) || mp_.requests.outstanding()) return;
     ++mp_.probes;
     ++core_.counters[Counter::kTailProbes];
-    const auto vp = static_cast<uint16_t>(kFirstVp | (qp_.path.flow.udp_src + mp_.probes));  // one may be dead
+    // Changes, since a path may be dead.
+    const auto vp = static_cast<uint16_t>(kFirstVp | (qp_.path.flow.udp_src + mp_.probes));
     uint32_t bytes = 0;
     emit(qp_.sq.at(index_of(last)), {.psn = last, .vp = vp, .again = true}, bytes);
 }
 
-// Whether there is a packet never sent, of the requests before `end`, that may go now. Executes local operations on the
+// Returns true if a packet of the requests before `end` was never sent and may go now. Executes local operations on the
 // way.
 template <class S>
 bool MpRequesterLogic<S>::next_is_ready(uint32_t end) {
@@ -193,7 +194,7 @@ bool MpRequesterLogic<S>::next_is_ready(uint32_t end) {
     return false;
 }
 
-// EU-7, MP-12: whether the next packet, one of `wqe`, must not be under way together with those before it.
+// Returns true if the next packet, one of `wqe`, must wait until the packets before it are acknowledged (EU-7, MP-12).
 template <class S>
 bool MpRequesterLogic<S>::must_wait(const SendWqe& wqe) {
     mp_.sync_ns = kNever;
@@ -241,7 +242,7 @@ void MpRequesterLogic<S>::begin(SendWqe& wqe) {
     if (wqe.opcode != IBV_WR_RDMA_WRITE) mp_.msn_out = (mp_.msn_out + 1) & Psn::kMask;
 }
 
-// As RequesterLogic::emit_burst().
+// See RequesterLogic::emit_burst().
 template <class S>
 uint32_t MpRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
     Burst burst;
@@ -278,8 +279,8 @@ uint32_t MpRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
     return count;
 }
 
-// The turn was left in an access to memory that has gone. What had departed has departed, also the packet that was not
-// built: it is found to be lost, and fails when it is built again.
+// Recovers after an access to memory that is no longer registered. Packets that departed, and the one that was not
+// built, count as sent: the latter is detected as lost and fails when it is built again.
 template <class S>
 void MpRequesterLogic<S>::recover(uint32_t packets) {
     if (packets != 0) {
@@ -291,7 +292,7 @@ void MpRequesterLogic<S>::recover(uint32_t packets) {
     core_.deadlines.schedule(qp_, next_deadline());
 }
 
-// The packet `departure.psn` of `wqe`, which has `bytes` of payload. False: its data may not be read.
+// Sends packet `departure.psn` of `wqe` and sets `bytes` to its payload. Returns false if its data may not be read.
 template <class S>
 bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure, uint32_t& bytes) {
     const auto packet = static_cast<uint32_t>(departure.psn - Psn(wqe.first_psn));
@@ -336,7 +337,8 @@ bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure, uint32_
     return true;
 }
 
-// SQ index of the request that has the packet `psn`, which is on its way. Binary search: their first PSNs ascend.
+// Returns the SQ index of the request that contains the packet `psn`, which is in flight. A binary search works because
+// first PSNs ascend.
 template <class S>
 uint32_t MpRequesterLogic<S>::index_of(Psn psn) {
     uint32_t low = qp_.sq.consumed(), high = p_.begun_wqe;
@@ -347,7 +349,7 @@ uint32_t MpRequesterLogic<S>::index_of(Psn psn) {
     return low;
 }
 
-// The READ or atomic that the response packet `psn` answers; null: none.
+// Returns the READ or atomic that the response packet `psn` answers, or null.
 template <class S>
 SendWqe* MpRequesterLogic<S>::find_reader(Psn psn) {
     for (uint32_t at = mp_.reads.head; at != mp_.reads.tail; ++at) {
@@ -401,17 +403,17 @@ void MpRequesterLogic<S>::take_error(const wire::MpAckEntry& entry, uint8_t synd
     if (syndrome >> 5 == 1) {
         if (psn < mp_.requests.una || psn >= mp_.requests.nxt) return;
         ++core_.counters[Counter::kRxNakRnr];
-        if (retry_.rnr_until > core_.now_ns) return;  // said already
+        if (retry_.rnr_until > core_.now_ns) return;  // an earlier RNR NAK has set the timer
         if (qp_.rnr_retry != 7 && is_oldest(psn) && retry_.rnr_retries_left-- == 0) {
             fail(IBV_WC_RNR_RETRY_EXC_ERR);
             return;
         }
-        restart_timer();  // somebody answers
+        restart_timer();  // the peer answers
         retry_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
         core_.deadlines.schedule(qp_, retry_.rnr_until);
         return;
     }
-    // Only the oldest can have failed: what was before it is complete by the AACK that came with this.
+    // Only the oldest request can have failed, because the AACK of this packet completed those before it.
     if (!is_oldest(psn)) {
         ++core_.counters[Counter::kDropResponse];
         return;
@@ -476,7 +478,7 @@ wire::MpAck MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame
         status = core_.scatter(wqe->sges(), wqe->num_sge, offset, payload, frame.payload_bytes, qp_.pd);
     }
     if (status != IBV_WC_SUCCESS) {
-        // In its turn: requests before it may still be waiting for their answers.
+        // The error is reported in order: earlier requests may still wait for their responses.
         if (arrival == Arrival::kInOrder && wqe == &oldest()) fail(status);
         return wire::MpAck::kNack;
     }
@@ -490,7 +492,7 @@ wire::MpAck MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame
     return wire::MpAck::kAck;
 }
 
-// The expected response packet is in its place.
+// The expected response packet has been placed.
 template <class S>
 void MpRequesterLogic<S>::take_in_order(const wire::ParsedFrame& frame) {
     on_progress();
@@ -520,12 +522,12 @@ void MpRequesterLogic<S>::expire() {
             retry_.ack_deadline = retry_.next(core_.retry_policy(qp_), core_.silence_ns());
             mp_.probing = !mp_.requests.outstanding();
             if (mp_.requests.timer_ns != 0)
-                mp_.requests.timer_ns = core_.now_ns;  // a retry is one, whatever the backoff
+                mp_.requests.timer_ns = core_.now_ns;  // a retry counts as one whatever the backoff
         }
     }
     paths_.expire(mp_.requests, core_.now_ns);
     if (mp_.requests.backoff >= kSuspectProbes) core_.sink.suspect(qp_.path);
-    // A requester that has gone acknowledges no response any more, and nothing else says that it has gone.
+    // A requester that was closed no longer acknowledges responses, and no other packet shows this.
     if (mp_.responses.backoff == Mp::kSilence) mp_.responses.timer_ns = mp_.responses.burst_ns = 0;
     paths_.expire(mp_.responses, core_.now_ns);
     if (mp_.responses.backoff >= kSuspectProbes) core_.sink.suspect(qp_.path);

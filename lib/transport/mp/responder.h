@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The responder of a QP in mp mode: requests that arrive in any order take effect in the order of posting.
-// Units: bytes, packets.
+// The responder of a QP in mp mode. Requests may arrive in any order and take effect in the order of posting. Units are
+// bytes and packets.
 //
 // DESIGN NOTES
-// 1. Early packets of the message in progress are placed at once, all but its last, for which a program may poll
-//    (EU-7). Everything else that is early is held and takes effect in its turn: also the middle of later WRITEs, which
-//    EU-7 would place. They may overwrite what an earlier one, still on its way, is about to write, and verbs promises
-//    that the later one stays. IBV_ACCESS_RELAXED_ORDERING gives that up, and so do both ends together (Ordering). And
-//    SENDs take their receive requests in order, one at a time, so a shared receive queue needs no more of them than in
-//    rc.
-// 2. Every packet tells by itself where it belongs (RETH, or MSN and iPSN), so there is no state of a message in
-//    progress but the receive that it holds. What a packet says wrongly harms only memory that its sender may write.
-// 3. An early packet that cannot be taken is refused (NACK), whatever the reason: it comes again, and when it is its
-//    turn the error is told as such. Errors are so always those of the oldest request.
+// 1. Early packets of the message in progress are placed at once, except the last packet, for which a program may poll
+//    (EU-7). All other early packets are held and take effect in order, including the middle of later WRITEs, which
+//    EU-7 would place: they may overwrite what an earlier WRITE in flight is about to write, and verbs promises that
+//    the later data stays. IBV_ACCESS_RELAXED_ORDERING waives this promise, and so does an agreement of both ends
+//    (Ordering). SENDs take receive requests in order, one at a time, so a shared receive queue needs no more of them
+//    than in rc.
+// 2. Every packet states its position (RETH, or MSN and iPSN), so a message in progress has no state except the receive
+//    request that it holds. A packet with a wrong position harms only memory that its sender may write.
+// 3. An early packet that cannot be accepted is refused (NACK) for any reason. It is sent again, and when it is due the
+//    error is reported as such. Errors thus always concern the oldest request.
 #pragma once
 
 #include <algorithm>
@@ -27,19 +27,19 @@ class MpResponderLogic {
     MpResponderLogic(Core<S>& core, QueuePair& qp, Mp& mp)
         : core_(core), qp_(qp), mp_(mp), shared_(*core.multipath), executor_(core, qp) {}
 
-    // Of the path MTU, and of a WRITE; it lies behind the one before it, too.
+    // Receives a WRITE packet of path MTU size that continues the packet before it.
     [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame);
     [[gnu::always_inline]] inline void receive_request(const wire::ParsedFrame& frame, wire::Op op);
-    // Answers.
+    // Sends responses.
     uint32_t transmit(uint32_t budget);
-    // All before responses.una has arrived.
+    // Removes the jobs whose responses before responses.una have all arrived.
     void drop_jobs();
 
     [[gnu::always_inline]] inline void queue_ack(const wire::Headers& headers, bool ce, wire::MpAck kind,
                                                  uint8_t syndrome = 0, bool trimmed = false);
     bool has_acks() const { return mp_.ack_count != 0; }
     uint32_t send_acks();
-    // recover-inl.h; the held packet whose effect was left half done.
+    // Recovers from a fault (recover-inl.h) while the held `packet` took effect.
     void recover(const EarlyPacket* packet) {
         const bool sends = is_send(wire::op_of(packet->headers.bth.opcode));
         const Consequence& consequence = consequence_of(sends ? Outcome::kLocalProtection : Outcome::kRemoteAccess);
@@ -47,7 +47,7 @@ class MpResponderLogic {
         executor_.apply(consequence);
         shared_.release(mp_.held, Psn(packet->headers.bth.psn));
     }
-    // The QP goes: an ACK that waits goes before it.
+    // Sends a delayed ACK before the QP closes.
     void flush_ack() {
         mp_.delay.not_before = 0;
         send_acks();
@@ -56,7 +56,7 @@ class MpResponderLogic {
   private:
     enum class Early : uint8_t { kPlace, kHold, kDrop };
 
-    // The requester is there after all: it asks for something, or whether we are.
+    // Resumes responses: the requester is alive, because it asks for something or whether we are.
     void wake_responses() {
         if (mp_.responses.backoff == Mp::kSilence && mp_.responses.outstanding()) [[unlikely]]
             resume_responses();
@@ -77,7 +77,7 @@ class MpResponderLogic {
     Outcome execute_atomic(const wire::Headers& headers, wire::Op op);
     Outcome execute_empty_answered(const wire::ParsedFrame& frame, wire::Op op);
     void push_job(MpJob& job, uint32_t packets, const wire::Headers& request);
-    // Tells what became of a packet in its turn that was not taken.
+    // Reports the outcome of a packet that was due and could not be accepted.
     void refuse(const wire::Headers& headers, bool ce, Outcome outcome);
 
     uint16_t ack_path(uint16_t of_data) {
@@ -135,7 +135,7 @@ void MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
             ++core_.counters[Counter::kDropSequence];
             return queue_ack(h, frame.ce(), wire::MpAck::kNack);
     }
-    // What most packets are, compiled by itself: most of what is asked of an operation is then known.
+    // The most frequent operation gets its own instance, in which the compiler resolves most tests of `op`.
     if (op == wire::Op::kWriteOnly) return receive_expected(frame, wire::Op::kWriteOnly);
     receive_expected(frame, op);
 }
@@ -151,17 +151,18 @@ void MpResponderLogic<S>::receive_expected(const wire::ParsedFrame& frame, wire:
     }
 }
 
-// The expected packet has taken effect, and so do those now that follow it.
+// The expected packet has taken effect, and packets that follow it take effect now.
 template <class S>
 void MpResponderLogic<S>::take_in_order(const wire::ParsedFrame& frame, wire::Op op) {
     const wire::Headers& h = frame.headers;
     ReorderStream& stream = mp_.requests_in;
     acknowledge(frame, op);
     shared_.reorder.advance(stream, h.mp.last(), [&](Psn tail, Slot) { return release_held(tail); });
-    if (stream.expected != Psn(h.bth.psn) + 1) mp_.next_write.known = false;  // its next packet is here already
+    if (stream.expected != Psn(h.bth.psn) + 1) mp_.next_write.known = false;  // the next packet has already arrived
 }
 
-// Of the expected packet. Before what follows it takes effect, so that errors of held packets are told after it.
+// Acknowledges the expected packet before its successors take effect, so that errors of held packets are reported after
+// it.
 template <class S>
 void MpResponderLogic<S>::acknowledge(const wire::ParsedFrame& frame, wire::Op op) {
     wake_responses();
@@ -169,13 +170,13 @@ void MpResponderLogic<S>::acknowledge(const wire::ParsedFrame& frame, wire::Op o
     const bool another_waits = mp_.delay.not_before != 0;
     queue_ack(frame.headers, frame.ce(), wire::MpAck::kAck);
     if (!is_last(op)) return;
-    // Only one waits: a second says that the peer sends on without an answer.
+    // At most one ACK waits: a second packet shows that the peer sends without waiting for an answer.
     mp_.delay.ping_pong = mp_.delay.ping_pong && !another_waits;
     if (mp_.delay.ping_pong) mp_.delay.not_before = core_.now_ns + kAckWaitNs;
     mp_.delay.received_ns = core_.now_ns;
 }
 
-// Where a WRITE goes on, if its next packet comes next: receive_in_place().
+// Records where a WRITE continues, for receive_in_place().
 template <class S>
 void MpResponderLogic<S>::resume_after(const wire::ParsedFrame& frame) {
     const wire::Headers& h = frame.headers;
@@ -186,7 +187,7 @@ void MpResponderLogic<S>::resume_after(const wire::ParsedFrame& frame) {
                       .left = h.reth.length - frame.payload_bytes};
 }
 
-// EU-7: whether its data may be in memory before its turn.
+// Decides whether the packet's data may reach memory early (EU-7).
 template <class S>
 auto MpResponderLogic<S>::classify_early(const wire::Headers& h, wire::Op op) const -> Early {
     const bool in_progress = Psn(h.bth.psn - h.mp.ipsn) <= mp_.requests_in.expected;
@@ -236,7 +237,7 @@ void MpResponderLogic<S>::accept_early(const wire::ParsedFrame& frame, wire::Op 
     queue_ack(h, frame.ce(), taken ? wire::MpAck::kSack : wire::MpAck::kNack);
 }
 
-// The held packet's turn has come. False: it cannot be taken, and was told so.
+// Executes a held packet that is due. Returns false if it was refused.
 template <class S>
 bool MpResponderLogic<S>::release_held(Psn psn) {
     const EarlyPacket* packet = shared_.find(mp_.held, psn);
@@ -250,7 +251,7 @@ bool MpResponderLogic<S>::release_held(Psn psn) {
     const Outcome outcome = execute(frame, wire::op_of(frame.headers.bth.opcode));
     core_.released = nullptr;
     const bool taken = outcome == Outcome::kDone;
-    // Its expected PSN is only now this one's; refuse() tells so by the entry's own PSN.
+    // The stream's expected PSN advances only afterwards, so refuse() uses the entry's PSN.
     if (!taken) refuse(frame.headers, false, outcome);
     shared_.release(mp_.held, psn);
     return taken;
@@ -301,7 +302,7 @@ Outcome MpResponderLogic<S>::place_send(const wire::ParsedFrame& frame, wire::Op
     return executor_.place_send(frame, uint64_t{ipsn} * qp_.mtu);
 }
 
-// RETH says where this packet goes, and how much of the message is left from here on.
+// The RETH states where this packet goes, and how much of the message is left from it on.
 template <class S>
 Outcome MpResponderLogic<S>::place_write(const wire::ParsedFrame& frame, wire::Op op) {
     const wire::Reth& reth = frame.headers.reth;
@@ -341,7 +342,7 @@ Outcome MpResponderLogic<S>::execute_atomic(const wire::Headers& h, wire::Op op)
     return outcome;
 }
 
-// FLUSH and ATOMIC WRITE: the answer is a READ response without data.
+// Executes FLUSH and ATOMIC WRITE. The answer is a READ response without data.
 template <class S>
 Outcome MpResponderLogic<S>::execute_empty_answered(const wire::ParsedFrame& frame, wire::Op op) {
     if (mp_.jobs.full()) return Outcome::kBusy;
@@ -353,7 +354,7 @@ Outcome MpResponderLogic<S>::execute_empty_answered(const wire::ParsedFrame& fra
     return Outcome::kDone;
 }
 
-// Its response takes the next PSNs of the response stream.
+// Queues a job. Its response takes the next PSNs of the response stream.
 template <class S>
 void MpResponderLogic<S>::push_job(MpJob& job, uint32_t packets, const wire::Headers& request) {
     job.first = mp_.response_end;
@@ -364,7 +365,8 @@ void MpResponderLogic<S>::push_job(MpJob& job, uint32_t packets, const wire::Hea
 
 template <class S>
 void MpResponderLogic<S>::refuse(const wire::Headers& h, bool ce, Outcome outcome) {
-    // Answers on their way would be lost with the QP: the request comes again, and finds them gone.
+    // An error would discard responses that are still in flight. The request is sent again, and by that time they have
+    // arrived.
     if (outcome != Outcome::kNoReceive && !mp_.jobs.empty()) outcome = Outcome::kBusy;
     const Consequence& consequence = consequence_of(outcome);
     if (outcome == Outcome::kBusy) {
@@ -405,7 +407,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
             h.atomic_original = answer.original;
         } else {
             segment.data = executor_.read_source(answer.rkey, answer.va + offset, bytes, qp_.pd);
-            if (segment.data == nullptr) {  // deregistered since the request came
+            if (segment.data == nullptr) {  // deregistered after the request arrived
                 wire::Headers request;
                 request.bth.psn = answer.request.value();
                 request.mp = {};
@@ -434,7 +436,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
     return packets;
 }
 
-// EU-4: one for every data packet.
+// Queues an entry for every data packet (EU-4).
 template <class S>
 void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck kind, uint8_t syndrome, bool trimmed) {
     if (mp_.ack_count == Mp::kMaxAcks && !drop_least_ack(kind)) [[unlikely]]
@@ -452,9 +454,10 @@ void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck
     if (mp_.ack_count == Mp::kMaxAcks) send_acks();
 }
 
-// The port takes nothing: as if the network had lost an acknowledgement, for which there is one of `kind` then. It is
-// the oldest of those that say least. An ACK is said again by the expected PSN of the next one, and a SACK by and by;
-// what was refused goes again only when that is known, or after a timeout. False: that of `kind` says least.
+// Makes room while the port accepts nothing. Dropping an acknowledgement equals losing it in the network; the oldest of
+// the least informative entries goes. The next entry's expected PSN repeats an ACK, and later SACKs repeat a SACK, but
+// a refused packet is only sent again after its NACK or after a timeout. Returns false if a new entry of `kind` is the
+// least informative one.
 template <class S>
 bool MpResponderLogic<S>::drop_least_ack(wire::MpAck kind) {
     const auto least = std::ranges::min_element(mp_.acks, {}, [](const QueuedAck& ack) { return ack.entry.kind; });
@@ -464,7 +467,8 @@ bool MpResponderLogic<S>::drop_least_ack(wire::MpAck kind) {
     return true;
 }
 
-// BX-3: consecutive entries of one stream share a packet. Errors go alone: only MPAETH has room for the syndrome.
+// Sends the queued entries. Consecutive entries of one stream share a packet (BX-3). Errors travel alone, because only
+// the MPAETH has room for the syndrome.
 template <class S>
 uint32_t MpResponderLogic<S>::send_acks() {
     if (mp_.delay.not_before > core_.now_ns) return 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a QP has that speaks mp, and what such QPs share within a worker.
-// Units: packets, bytes.
+// Holds the state of a QP in mp mode, and the state that such QPs share within a worker. Units are packets and bytes.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +19,7 @@
 
 namespace rove::transport {
 
-// A request that came before its turn and may not take effect yet (EU-7).
+// A request packet that arrived early and may not take effect yet (EU-7).
 struct EarlyPacket {
     uint16_t next_free;
     wire::Headers headers;
@@ -28,16 +27,16 @@ struct EarlyPacket {
     std::array<uint8_t, kMaxMtu> payload;
 };
 
-// Those of a QP, by PSN: no two that the reorder window lets in have the same place.
+// The early packets of a QP, indexed by PSN. No two PSNs inside the reorder window share a place.
 struct EarlyPackets {
     static constexpr uint16_t kNone = UINT16_MAX;
 
-    std::unique_ptr<uint16_t[]> at;  // index of the packet in the worker's pool; kNone: none
+    std::unique_ptr<uint16_t[]> at;  // index of the packet in the worker's pool, or kNone
     uint32_t mask = 0;
     uint32_t count = 0;
-    uint8_t peer = 0;  // MultipathShared::peer_of()
+    uint8_t peer = 0;  // from MultipathShared::peer_of()
 
-    // For a window of `packets` ahead of the expected one.
+    // Allocates places for a window of `packets` ahead of the expected one.
     void make_room(uint32_t packets) {
         mask = std::bit_ceil(packets + 1) - 1;
         at = std::make_unique<uint16_t[]>(mask + 1);
@@ -46,7 +45,7 @@ struct EarlyPackets {
     uint16_t& of(Psn psn) { return at[psn.value() & mask]; }
 };
 
-// What a packet earned, to be sent to its sender (EU-4).
+// The entry that a packet's sender receives (EU-4).
 struct QueuedAck {
     wire::MpAckEntry entry;
     uint8_t syndrome;
@@ -56,10 +55,10 @@ struct MpJob : Job {
     Psn request;  // PSN of the READ or atomic that it answers
 };
 
-// Where a WRITE goes on if the packet that comes next is its next one: what that packet's headers must say then.
+// Describes the headers with which the next packet must arrive to continue the current WRITE.
 struct NextWritePacket {
     bool known = false;
-    uint32_t offset = 0;  // in the message
+    uint32_t offset = 0;  // within the message
     uint64_t va = 0;
     uint32_t rkey = 0;
     uint32_t left = 0;  // bytes of the message from here on
@@ -67,29 +66,31 @@ struct NextWritePacket {
 
 struct Mp {
     static constexpr uint32_t kMaxAcks = 32;  // an RX burst
-    // Expirations without an answer after which responses are not sent again before a request comes, new or not. Eight
-    // seconds with the least RTO: a requester with the usual timeouts has given up, one with longer ones asks again.
+    // The number of expirations without an answer after which responses are not sent again until a request arrives, new
+    // or repeated. With the smallest RTO this takes eight seconds: a requester with usual timeouts gives up earlier,
+    // and one with longer timeouts asks again.
     static constexpr uint8_t kSilence = 255;
 
-    // Both halves: each sends one stream and receives the other's.
-    SendStream requests, responses;                            // what we send
-    ReorderStream requests_in, responses_in;                   // what we receive
-    uint32_t requests_in_degree = 0, responses_in_degree = 0;  // the most that a packet of them was ahead
+    // Each half sends one stream and receives the other's.
+    SendStream requests, responses;           // streams that we send
+    ReorderStream requests_in, responses_in;  // streams that we receive
+    // The largest distance of a packet ahead of the expected one.
+    uint32_t requests_in_degree = 0, responses_in_degree = 0;
 
-    // Requester.
+    // The requester's state.
     RetryTimer retry;
-    uint8_t probes = 0;             // since something was acknowledged
-    bool probing = false;           // the last request goes once more, to see whether the peer is there
-    bool delayed = false;           // the next packet has waited for what is before it
+    uint8_t probes = 0;             // since the last acknowledgement
+    bool probing = false;           // the last request is sent again, to see whether the peer is alive
+    bool delayed = false;           // the next packet waited for the packets before it
     uint32_t msn_out = 0;           // messages begun that take a receive request at the peer
-    uint64_t ended_ns = 0;          // when the last packet of a request left; MP-12 counts from there
-    uint64_t sync_ns = UINT64_MAX;  // when the next one may, if it waits for that (MP-12)
-    Psn next_response;              // of the next READ or atomic
-    Ring<uint32_t> reads;           // SQ indices of the READs and atomics whose answers are not complete
+    uint64_t ended_ns = 0;          // the time when the last packet of a request left, for MP-12
+    uint64_t sync_ns = UINT64_MAX;  // the time when the next one may leave, if it waits (MP-12)
+    Psn next_response;              // the first response PSN of the next READ or atomic
+    Ring<uint32_t> reads;           // SQ indices of the READs and atomics with incomplete responses
 
-    // Responder.
-    uint32_t msn_in = 0;  // messages that took a receive request, to their end
-    Psn response_end;     // one past the last that the jobs have
+    // The responder's state.
+    uint32_t msn_in = 0;  // completed messages that took a receive request
+    Psn response_end;     // one past the last response PSN of the jobs
     NextWritePacket next_write;
     EarlyPackets held;
     Ring<MpJob> jobs;  // in the order of their responses
@@ -98,18 +99,18 @@ struct Mp {
     std::array<QueuedAck, kMaxAcks> acks;
 };
 
-// Free-running, of all QPs of a worker.
+// Free-running counters over all QPs of a worker.
 struct MultipathCounters {
-    // Packets by how far ahead of the expected one they came: 0, 1, 2 to 3, 4 to 7, ... 4096 and more.
+    // Packets by their distance ahead of the expected one: 0, 1, 2 to 3, 4 to 7, ... 4096 and more.
     std::array<uint64_t, 14> degrees{};
-    std::array<uint64_t, 4> acks_sent{}, acks_received{};  // entries, by wire::MpAck
+    std::array<uint64_t, 4> acks_sent{}, acks_received{};  // entries, indexed by wire::MpAck
 };
 
-// Of one worker; made with its first QP in mp mode.
+// State of one worker, which is created with its first QP in mp mode.
 class MultipathShared {
   public:
-    // 2 MiB: two full windows of single-packet messages. A place is first touched when a packet comes into it: of the
-    // thousand hosts of a modelled network few ever hold many.
+    // The pool takes 2 MiB: two full windows of single-packet messages. A place is first touched when a packet occupies
+    // it, because few of the thousand hosts of a modelled network ever hold many.
     static constexpr uint16_t kHeldPackets = 512;
 
     MultipathShared(const PathsConfig& paths_config, const DcqcnConfig& dcqcn_config,
@@ -118,21 +119,21 @@ class MultipathShared {
           reorder(reorder_config),
           held_(static_cast<EarlyPacket*>(::operator new(kHeldPackets * sizeof(EarlyPacket)))) {}
 
-    // QPs of one peer share a share.
+    // Maps a peer to its share of the pool; several peers may map to the same share.
     static uint8_t peer_of(const wire::Gid& peer) {
         uint32_t hash = 0;
         for (const uint8_t byte : peer) hash = hash * 31 + byte;
         return static_cast<uint8_t>(hash % kPeers);
     }
 
-    // Keeps a verified packet of a QP. False: there is no room for it. Neither a QP nor a peer has more of the pool
-    // than it leaves free, so that whoever comes next always finds some: alone, half of the pool; beside one that holds
-    // all that it may, a quarter.
+    // Stores a verified packet of a QP. Returns false without room. No QP and no peer may hold more of the pool than is
+    // left free, so that a newcomer always finds room: half of the pool for one alone, and a quarter next to one that
+    // holds its maximum.
     bool hold(EarlyPackets& held, const wire::ParsedFrame& frame) {
         const uint32_t left = kHeldPackets - held_now_;
         if (held.count >= left || by_peer_[held.peer] >= left || frame.payload_bytes > kMaxMtu) return false;
         const Psn psn(frame.headers.bth.psn);
-        release(held, psn);  // one that was refused with its QP
+        release(held, psn);  // an entry that remains after a refusal
         uint16_t& place = held.of(psn);
         place = take_place();
         EarlyPacket& packet = held_.get()[place];
@@ -144,7 +145,7 @@ class MultipathShared {
         std::memcpy(packet.payload.data(), frame.payload, frame.payload_bytes);
         return true;
     }
-    // The packet with this PSN; null: it is not held. It goes with release().
+    // Returns the packet with this PSN, or null. It is valid until release().
     const EarlyPacket* find(EarlyPackets& held, Psn psn) const {
         const uint16_t index = held.of(psn);
         if (index == EarlyPackets::kNone || Psn(held_.get()[index].headers.bth.psn) != psn) return nullptr;
@@ -165,7 +166,7 @@ class MultipathShared {
     uint32_t early_count() const { return held_now_; }
     uint32_t held_peak() const { return held_peak_; }
 
-    // A packet came before its turn, and was taken.
+    // Counts a packet that arrived early and was accepted.
     void record_reorder_distance(int32_t ahead, uint32_t& most) {
         const auto degree = static_cast<uint32_t>(ahead);
         ++counters.degrees[std::min<size_t>(std::bit_width(degree), counters.degrees.size() - 1)];
@@ -192,9 +193,9 @@ class MultipathShared {
     }
 
     std::unique_ptr<EarlyPacket, Delete> held_;  // kHeldPackets of them
-    uint16_t used_ = 0;                          // those that ever were
-    uint16_t free_ = EarlyPackets::kNone;        // of these
-    std::array<uint16_t, kPeers> by_peer_{};     // packets held, by peer_of()
+    uint16_t used_ = 0;                          // places that were ever in use
+    uint16_t free_ = EarlyPackets::kNone;        // head of the list of free places among them
+    std::array<uint16_t, kPeers> by_peer_{};     // packets held, indexed by peer_of()
     uint32_t held_now_ = 0, held_peak_ = 0;
 };
 

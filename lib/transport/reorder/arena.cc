@@ -41,7 +41,7 @@ ReorderArena::ReorderArena(uint32_t blocks, uint32_t block_bytes, uint32_t metad
       has_free_((used_.size() + kBits - 1) / kBits, 0),
       has_run_(has_free_.size(), 0) {
     assert(blocks != 0 && blocks <= kMaxBlocks && metadata_blocks_ <= kMaxMetadataBlocks);
-    if (blocks % kBits != 0) used_.back() = ~uint64_t{0} << blocks % kBits;  // what is not there is never free
+    if (blocks % kBits != 0) used_.back() = ~uint64_t{0} << blocks % kBits;  // bits beyond the arena are never free
     for (uint32_t word = 0; word < used_.size(); ++word) {
         assign(has_free_, word, ~used_[word] != 0);
         assign(has_run_, word, runs(~used_[word]) != 0);
@@ -52,7 +52,7 @@ bool ReorderArena::any(const Bits& bits) {
     return std::any_of(bits.begin(), bits.end(), [](uint64_t word) { return word != 0; });
 }
 
-// The bits at which a run of free blocks long enough for metadata begins.
+// Returns the bits at which a run of free blocks for metadata begins.
 uint64_t ReorderArena::runs(uint64_t free) const {
     for (uint32_t length = 1; length < metadata_blocks_;) {
         const uint32_t more = std::min(length, metadata_blocks_ - length);
@@ -62,7 +62,7 @@ uint64_t ReorderArena::runs(uint64_t free) const {
     return free;
 }
 
-// The blocks are in one word.
+// Marks blocks, which must lie in one word.
 void ReorderArena::set_used(uint32_t first, uint32_t count, bool used) {
     const uint64_t mask = ~uint64_t{0} >> (kBits - count) << first % kBits;
     const uint32_t index = first / kBits;

@@ -11,7 +11,7 @@ HybridBitmaps::HybridBitmaps(uint32_t block_slots, uint32_t cap_slots, uint32_t 
       arena_(arena_blocks, block_slots / kSlotsPerWord * static_cast<uint32_t>(sizeof(SlotWord)),
              static_cast<uint32_t>(sizeof(Metadata) + cap_blocks_ * sizeof(uint16_t))) {}
 
-// The slot of a PSN after the expected one, whether its block is there yet or not.
+// Returns the slot of a PSN after the expected one, even if its block is not allocated yet.
 uint32_t HybridBitmaps::position(const ReorderStream& stream, Psn psn) const {
     const auto ahead = static_cast<uint32_t>(psn - stream.expected);
     if (!stream.out_of_order) return ahead;  // the ring will begin at the expected PSN

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// EU-1: Eunomia's hybrid-dynamic bitmaps (section 3.3), of all streams of one worker. Units: packets, blocks.
+// Eunomia's hybrid-dynamic bitmaps (EU-1, section 3.3) for all streams of one worker. Units are packets and blocks.
 //
 // DESIGN NOTES
-// 1. A bitmap is a list of blocks. The first `circular` of them are one ring in which `head` is the slot of the
-//    expected PSN, up to the PSN `tail`; those behind are linear, beginning with the PSN after `tail`. So growth
+// 1. A bitmap is a list of blocks. The first `circular` blocks form a ring in which `head` is the slot of the expected
+//    PSN, up to the PSN `tail`. The blocks after them are linear and begin with the PSN after `tail`. Growth therefore
 //    appends blocks and moves nothing: `tail` stays while there is a linear part.
-// 2. When the expected PSN passes `tail`, the ring is empty, and the linear part and the ring become one longer ring:
-//    two assignments.
-// 3. What a bitmap says of a stream in order is nothing: when the stream leaves order again, its ring begins anew at
-//    slot 0. So packets in order touch no bitmap, whether there is one or not.
-// 4. The price of not moving: a ring of c blocks that has grown tracks no more than what is left of it and cap - c
-//    blocks, until `tail` is passed. So packets up to (cap - block) / 2 slots ahead are always tracked; a stream that
-//    is reordered by more is refused some on the way to a ring that long (reorder_bench counts them), and none then.
+// 2. When the expected PSN passes `tail`, the ring is empty, and both parts become one longer ring with two
+//    assignments.
+// 3. The bitmap of a stream in order holds no information: when packets arrive out of order again, its ring restarts at
+//    slot 0. Packets in order thus touch no bitmap, whether there is one or not.
+// 4. The price for moving nothing: a ring of c blocks that has grown tracks only its remainder and cap - c blocks until
+//    `tail` is passed. Packets up to (cap - block) / 2 slots ahead are thus always tracked. A stream with more
+//    reordering has some packets refused while it grows to a ring that long (reorder_bench counts them), and none
+//    afterwards.
 #pragma once
 
 #include <algorithm>
@@ -25,26 +26,26 @@ namespace rove::transport {
 
 class HybridBitmaps {
   public:
-    static constexpr uint32_t kMaxBlocks = 64;  // of one stream
+    static constexpr uint32_t kMaxBlocks = 64;  // blocks of one stream
 
-    // `block_slots` is a power of two, at least kSlotsPerWord; `cap_slots` a multiple of it.
+    // `block_slots` must be a power of two and at least kSlotsPerWord, and `cap_slots` a multiple of it.
     HybridBitmaps(uint32_t block_slots, uint32_t cap_slots, uint32_t arena_blocks);
 
     void start(ReorderStream&) {}
-    // `psn` is after the expected one.
+    // Classifies `psn`, which must be after the expected one.
     Arrival classify(const ReorderStream& stream, Psn psn);
     void track(ReorderStream& stream, Psn psn, Slot slot, bool last);
     bool tracks(const ReorderStream& stream, Psn psn) const;
-    // The expected packet came, and others are behind it.
+    // Advances past the expected packet, which arrived while later packets are tracked.
     template <class Visit>
     void advance(ReorderStream& stream, bool last, Visit& visit);
-    // In order, and Last has passed: EU-3.
+    // Frees the memory of a stream that is in order after Last has passed (EU-3).
     void release_in_order(ReorderStream& stream) {
         if (has_memory(stream)) release(stream);
     }
     void release(ReorderStream& stream);
 
-    // Of a stream out of order.
+    // Returns the highest PSN received; the stream must be out of order.
     Psn highest(const ReorderStream& stream) const { return metadata(stream).highest; }
     uint32_t bytes(const ReorderStream& stream) const;
     const ReorderUsage& usage() const { return arena_.usage(); }
@@ -52,11 +53,11 @@ class HybridBitmaps {
   private:
     struct Metadata {
         Psn highest;       // received
-        Psn tail;          // the last PSN that the circular part has a slot for
+        Psn tail;          // the last PSN with a slot in the circular part
         uint16_t head;     // slot of the expected PSN
         uint8_t circular;  // blocks of the circular part
-        uint8_t blocks;    // of both parts
-        // Where the blocks are: the first one in the arena, the others relative to it, modulo 2^16.
+        uint8_t blocks;    // blocks of both parts
+        // The blocks' places: the first one in the arena, and the others relative to it, modulo 2^16.
         uint16_t* addresses() { return reinterpret_cast<uint16_t*>(this + 1); }
         const uint16_t* addresses() const { return reinterpret_cast<const uint16_t*>(this + 1); }
     };
@@ -95,7 +96,8 @@ void HybridBitmaps::advance(ReorderStream& stream, bool last, Visit& visit) {
     ++m.head;
     Run run;
     do {
-        // No run crosses `tail` unseen: the slot behind it is that of a PSN already passed, or of the next block.
+        // A run cannot cross `tail` unnoticed: the slot after it belongs to a PSN that has passed, or to the next
+        // block.
         if (m.circular != m.blocks && stream.expected > m.tail) {
             m.head = static_cast<uint16_t>(slots(m.circular));
             m.circular = m.blocks;  // EU-1: merge

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a reorder bitmap keeps of a packet: two bits (EU-2, MP-RDMA section 3.3), sixteen packets to a word.
+// The two bits that a reorder bitmap keeps for a packet (EU-2, MP-RDMA section 3.3), sixteen packets in a word.
 #pragma once
 
 #include <bit>
@@ -9,15 +9,16 @@
 
 namespace rove::transport {
 
-// EU-2, MP-RDMA's four states of a slot, of which the last two say more here: a packet that was held (EU-7), of which
-// the receiver is told when its turn comes (Reorder::advance()). That is the tail of a message, and whatever else may
-// not be in memory early, such as the middle of a later WRITE. A packet that was placed at once is kReceived, also if
-// it is a tail: its receiver needs not to be told. The upper bit says "held": take_run() relies on it.
+// The four states of a slot in MP-RDMA (EU-2). The last two are more general here: they mark a packet that was held
+// (EU-7) and that the receiver must process when it is due (Reorder::advance()). It is the tail of a message, or any
+// packet that may not reach memory early, such as the middle of a later WRITE. A packet that was placed at once is
+// kReceived, even if it is a tail, because the receiver has nothing left to do. The upper bit means "held"; take_run()
+// relies on it.
 enum class Slot : uint8_t {
     kEmpty,
     kReceived,            // placed
     kTail,                // held
-    kTailWithCompletion,  // held, of a SEND or with an immediate: its message may complete at the receiver
+    kTailWithCompletion,  // held, and part of a SEND or with an immediate: its message may complete at the receiver
 };
 
 using SlotWord = uint32_t;
@@ -26,24 +27,24 @@ inline constexpr uint32_t kSlotsPerWord = 16;
 inline Slot slot_at(SlotWord word, uint32_t index) {
     return static_cast<Slot>(word >> 2 * index & 3);
 }
-// The slot is empty before.
+// Fills a slot, which must be empty.
 inline void fill_slot(SlotWord& word, uint32_t index, Slot slot) {
     word |= static_cast<SlotWord>(slot) << 2 * index;
 }
 
 struct Run {
-    uint32_t packets;  // taken
-    bool refused;      // the packet behind them was there, and was refused
+    uint32_t packets;  // packets that were taken
+    bool refused;      // true if the packet after them had arrived and was refused
 };
 
-// Takes the packets that follow each other without a hole from slot `from`, whose PSN is `first`, to the end of the
-// word at most, and empties their slots. Calls bool visit(Psn, Slot) for those that were held. False refuses the
-// packet: its slot is emptied too, and the run ends before it.
+// Takes the consecutive packets from slot `from`, whose PSN is `first`, at most to the end of the word, and empties
+// their slots. Calls bool visit(Psn, Slot) for the held ones. If it returns false the packet is refused: its slot is
+// emptied too, and the run ends before it.
 template <class Visit>
 Run take_run(SlotWord& word, uint32_t from, Psn first, Visit& visit) {
     constexpr SlotWord kLower = 0x55555555;
     const SlotWord slots = word >> 2 * from;
-    const SlotWord holes = ~(slots | slots >> 1) & kLower;  // a full word has none: 32 zeros
+    const SlotWord holes = ~(slots | slots >> 1) & kLower;  // a full word has no hole; countr_zero(0) is 32
     Run run{static_cast<uint32_t>(std::countr_zero(holes)) / 2, false};
     uint32_t emptied = run.packets;
     const auto mask = [](uint32_t count) { return static_cast<SlotWord>((uint64_t{1} << 2 * count) - 1); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EU-5: MP-RDMA's bitmaps (section 3.3), of all streams of one worker: a ring of L slots for every stream, from start
-// to release. L divides 2^24, so the slot of a PSN is its lower bits, and nothing has to say where the head is.
+// MP-RDMA's bitmaps (EU-5, section 3.3) for all streams of one worker: every stream has a ring of L slots from start to
+// release. L divides 2^24, so the lower bits of a PSN are its slot, and the head need not be stored.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@ namespace rove::transport {
 
 class StaticBitmaps {
   public:
-    // `slots` is a power of two, at least kSlotsPerWord.
+    // `slots` must be a power of two and at least kSlotsPerWord.
     explicit StaticBitmaps(uint32_t slots) : slots_(slots) {}
 
     void start(ReorderStream& stream);
-    // `psn` is after the expected one.
+    // Classifies `psn`, which must be after the expected one.
     Arrival classify(const ReorderStream& stream, Psn psn) const {
         if (static_cast<uint32_t>(psn - stream.expected) >= slots_) return Arrival::kBeyond;
         return tracks(stream, psn) ? Arrival::kDuplicate : Arrival::kOutOfOrder;
@@ -60,8 +60,8 @@ class StaticBitmaps {
 
     const uint32_t slots_;
     std::vector<Bitmap> bitmaps_;
-    std::vector<SlotWord> words_;   // of bitmap 0, of bitmap 1, ...
-    std::vector<uint32_t> unused_;  // bitmaps
+    std::vector<SlotWord> words_;   // the words of bitmap 0, then of bitmap 1, ...
+    std::vector<uint32_t> unused_;  // free bitmaps
     ReorderUsage usage_;
 };
 
