@@ -21,7 +21,7 @@ const char* invalid(const PathsConfig& config) {
     return nullptr;
 }
 
-uint64_t Paths::draw() {  // splitmix64
+uint64_t Paths::draw() {  // one step of splitmix64
     uint64_t x = random_ += 0x9E3779B97F4A7C15;
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
     x = (x ^ x >> 27) * 0x94D049BB133111EB;
@@ -39,7 +39,7 @@ void Paths::start(SendStream& stream, Psn first, uint16_t own_port) {
     restart(stream);
 }
 
-// MP-3: the initial window leaves on as many random paths.
+// Lets the initial window leave on random paths (MP-3).
 void Paths::restart(SendStream& stream) {
     stream.cwnd_fixed = floor_fixed();
     stream.credits = is_clocked_ ? config_.initial_window : 0;
@@ -70,7 +70,7 @@ void Paths::release(SendStream& stream) {
     stream.records = nullptr;
 }
 
-// ACKs that may let nothing out. Without a window they are spent; without data they are kept (note 3).
+// Handles ACKs that may let no packet out. Without a window they are used up, and without data they are kept (note 3).
 void Paths::pass_clocks(SendStream& stream, bool more, uint64_t now_ns) {
     const bool window = stream.awnd() > 0;
     stream.satisfied = window && !more;
@@ -83,7 +83,7 @@ void Paths::pass_clocks(SendStream& stream, bool more, uint64_t now_ns) {
     stream.clock_count = 0;
 }
 
-// MP-7
+// Loses unused ACKs (MP-7).
 void Paths::lose_clocks(SendStream& stream, uint32_t count) {
     counters_.unused += count;
     shrink(stream, count * kOne, floor_fixed());
@@ -94,7 +94,7 @@ void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) 
         stream.cwnd_fixed = std::max(stream.cwnd_fixed - std::min(by_fixed, stream.cwnd_fixed), floor_fixed);
 }
 
-// MP-1: each ACK by 1/cwnd. A window's worth of them in one step.
+// Grows the window by 1/cwnd for each ACK (MP-1), in one step for up to a window's worth of them.
 void Paths::grow(SendStream& stream, uint32_t acks) {
     if (stream.satisfied && stream.cwnd_fixed >= floor_fixed()) return;
     const uint32_t most = config_.max_window << 16;
@@ -107,7 +107,7 @@ void Paths::grow(SendStream& stream, uint32_t acks) {
     }
 }
 
-// MP-1
+// Adapts the window to an ACK (MP-1).
 inline void Paths::adapt(SendStream& stream, const wire::MpAckEntry& entry) {
     if (entry.ece) {
         shrink(stream, kOne / 2, kOne);
@@ -128,24 +128,25 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     if (config_.recovery == PathsConfig::Recovery::kOfDisorder && psn > stream.una && !stream.recovering) [[unlikely]]
         recover(stream);
     const bool nack = entry.kind >= wire::MpAck::kNack;
-    uint64_t rtt_ns = 0;  // 0: it says nothing of that
+    uint64_t rtt_ns = 0;  // 0: no measurement
     if (!nack && !entry.retx && stream.records != nullptr && psn >= stream.recorded &&
         record(stream, psn).retransmitted) [[unlikely]] {
         note_false_alarm(stream, record(stream, psn), now_ns);
     }
     if (psn >= stream.una) [[likely]] {
         PacketRecord& packet = record(stream, psn);
-        // An echo of ReTx belongs to the latest transmission, which the record describes; without it to the first.
+        // An echo of ReTx belongs to the latest transmission, which the record describes. Without the echo it belongs
+        // to the first one.
         const bool recorded = entry.retx == packet.retransmitted && entry.vp == packet.vp;
         const uint32_t age = ticks(now_ns) - packet.sent;
         if (recorded && !packet.acked) {
             const uint64_t age_ns = uint64_t{age} << 6, least_ns = stream.nscc.base_rtt_ns();
             if (!packet.retransmitted && !entry.trimmed) measure(stream.srtt_ns, stream.rttvar_ns, age);
-            // BX-9: repetitions tell too, or a window that only repeats would not grow. With one path the answer may be
-            // to an earlier repetition.
+            // BX-9 measures repetitions as well, because a window that only repeats would not grow otherwise. With a
+            // single path the answer may concern an earlier repetition.
             rtt_ns = packet.retransmitted && config_.vps == 1 && age_ns < least_ns ? least_ns : age_ns;
         }
-        bool fresh = nack;  // it says something new
+        bool fresh = nack;  // true if the entry brings news
         if (nack) [[unlikely]] {
             refuse(stream, entry, recorded, uint64_t{age} << 6);
         } else if (packet.acked || packet.withdrawn) [[unlikely]] {
@@ -166,24 +167,23 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             if (recorded && entry.retx) [[unlikely]]
                 note_real_loss(stream);
         }
-        if (recorded) {  // it has arrived, taken or not
+        if (recorded) {  // the packet has arrived, accepted or not
             packet.marked = entry.ece;
-            // A trimmed header has overtaken what waits in queues: it tells neither how long that takes nor what is
-            // gone.
+            // A trimmed header overtakes the packets in queues, so it shows neither their delay nor losses.
             if (!entry.trimmed) arrived(stream, packet);
             if (fresh && !entry.trimmed && config_.infer_losses && (stream.oldest < psn || packet.retransmitted))
                 infer(stream, packet);
         }
     }
     if (psn < stream.una && !nack) stream.inflate += config_.count_acks;
-    if (entry.kind == wire::MpAck::kErr) return true;  // the requester's to handle
+    if (entry.kind == wire::MpAck::kErr) return true;  // the requester handles it
     if (!nack && psn >= stream.ooh) stream.ooh = psn + 1;
     if (stream.ooh.previous() - psn > most_behind_) [[unlikely]] {
         if (!is_clocked_) {
             take_signals(stream, entry, rtt_ns, now_ns);
             return true;
         }
-        // MP-4: PSNs below snd_ool = snd_ooh - delta came by a slow path, but for retransmissions.
+        // PSNs below snd_ool = snd_ooh - delta came on a slow path, unless they were retransmitted (MP-4).
         if (!entry.retx) {
             ++counters_.slow_acks;
             shrink(stream, kOne, kOne);
@@ -222,8 +222,8 @@ bool Paths::choose_path(SendStream& stream, uint64_t now_ns, Departure& departur
     return true;
 }
 
-// BX-11: half to one and a half of that time after the packet before, or senders that are refused together would come
-// again together.
+// Spaces packets by half to one and a half of the interval (BX-11). The random part keeps senders that were refused
+// together from returning together.
 void Paths::space_out(SendStream& stream) {
     if (!is_spaced_out(stream)) return;
     const uint64_t base_ns = stream.nscc.base_rtt_ns();
@@ -268,7 +268,7 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
         if (config_.infer_losses && aack == stream.una && stream.outstanding()) mark_overdue(stream, now_ns);
         return false;
     }
-    // MP-11: the timer has repeated the oldest packet, and that was needed.
+    // The timer has repeated the oldest packet, and that was necessary (MP-11).
     const bool timed_out = stream.backoff == 1 && !record(stream, stream.una).false_alarm;
     const auto packets = static_cast<uint32_t>(aack - stream.una);
     uint32_t acked = packets;
@@ -286,14 +286,14 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
     if (stream.retx < stream.una) stream.retx = stream.una;
     if (stream.una >= stream.recovery) stream.recovering = false;  // MP-9
     if (config_.recovery == PathsConfig::Recovery::kOfDisorder && stream.una >= stream.ooh) stream.recovering = false;
-    // Until a round trip is known, which repetitions do not tell, one longer than the timer would let it fire for every
-    // packet (RFC 6298 section 5: the backed-off timer holds until there is a sample).
+    // Without a measured round trip, which repetitions cannot provide, one longer than the timer would make the timer
+    // fire for every packet (RFC 6298 section 5: the backed-off timer stays until there is a sample).
     stream.backoff = stream.srtt_ns != 0 ? 0 : std::min(stream.backoff, kMaxBackoff);
     stream.last_ack_ns = now_ns;
     if (stream.outstanding()) {
         restart_timer(stream, now_ns);
-        // Else, without BX-1 and MP-10, each packet of a tail that was lost would wait for a timeout of its own: with
-        // progress the timer begins anew.
+        // Without BX-1 and MP-10, each lost packet of a tail would otherwise wait for a timeout of its own, because
+        // progress restarts the timer.
         if (config_.infer_losses || timed_out) mark_overdue(stream, now_ns);
     } else {
         stream.timer_ns = stream.early_ns = 0;

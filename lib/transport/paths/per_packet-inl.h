@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What class Paths does for every packet and for its acknowledgement, inline: as calls, it was a fifth of what mp costs
-// more than rc (8 B WRITEs). Part of paths.h.
+// The part of class Paths that runs for every packet and every acknowledgement. It is inline because calls were a fifth
+// of the additional cost of mp over rc (8 B WRITEs). Part of paths.h.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace rove::transport {
 
-// Which packet, if a path were there.
+// Chooses the packet that would leave if a path were available.
 inline bool Paths::choose(SendStream& stream, bool more, uint64_t now_ns, Departure& departure) {
     departure.again = true;
     if ((stream.lost != 0 || stream.recovering) && may_repeat(stream) && find_again(stream, departure.psn)) return true;
@@ -63,7 +63,7 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
         departure.vp = random_vp(stream);
         return true;
     }
-    // MP-6: the burst timer's. Not while nothing comes back at all: then it is the other timer's.
+    // Starts the burst timer (MP-6), except while no answer arrives at all, when the retransmission timer applies.
     stream.starved = true;
     if (stream.burst_ns == 0 && stream.backoff == 0)
         stream.burst_ns = now_ns + (stream.srtt_ns != 0 ? stream.srtt_ns / 2 : config_.min_rto_ns);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a stream is lost, and when it goes again: what the receiver refused (MP-9), what order and time on the paths
-// tell (BX-1, MP-10), and what the timer repeats when nothing else does (MP-11).
+// Decides which packets of a stream are lost and when they are sent again: those that the receiver refused (MP-9),
+// those that order and time on the paths reveal (BX-1, MP-10), and those that the timer repeats when nothing else does
+// (MP-11).
 #include <algorithm>
 #include <bit>
 
@@ -8,19 +9,19 @@
 
 namespace rove::transport {
 
-// MP-9. The packet was not taken: it goes again.
+// Handles a refused packet (MP-9), which is sent again.
 void Paths::refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recorded, uint64_t age_ns) {
     const Psn psn(entry.psn);
     const PacketRecord& packet = record(stream, psn);
-    // What the network repeated is refused again, and each time it would be sent again. A trimmed header (BX-10) passes
-    // by queues of any length, so its answer can be that early too.
+    // A duplicate that the network made is refused as well, and each refusal would cause a retransmission. The answer
+    // to a trimmed header (BX-10), which overtakes queues of any length, can be equally early.
     const uint64_t least_ns = stream.nscc.base_rtt_ns() != 0 ? stream.nscc.base_rtt_ns() : stream.srtt_ns;
     const bool repeated = entry.kind == wire::MpAck::kNack && entry.retx && age_ns < least_ns / 2;
-    // A packet that was held and could not be taken in its turn is no longer acknowledged.
+    // A packet that was held and could not be accepted when it was due is no longer acknowledged.
     if ((!recorded || repeated) && !packet.acked) return;
-    if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // it is no loss that it waits for
+    if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // an RNR error is no loss
     ++(entry.kind == wire::MpAck::kErr ? counters_.resent_rnr : counters_.resent_nack);
-    // A packet that was trimmed (BX-10) says nothing of the others.
+    // A trimmed packet (BX-10) reveals nothing about the others.
     if (entry.kind == wire::MpAck::kNack && !entry.trimmed && !config_.infer_losses &&
         (!stream.recovering || is_repeated_in_vain(stream, packet)))
         recover(stream);
@@ -34,14 +35,15 @@ void Paths::recover(SendStream& stream) {
     stream.recovery_order = stream.order;
 }
 
-// Whether the receiver still misses the oldest packet when it refuses one that left a round trip after its repetition.
+// Returns true if the receiver still misses the oldest packet when it refuses one that left a round trip after its
+// repetition.
 bool Paths::is_repeated_in_vain(const SendStream& stream, const PacketRecord& refused) const {
     const PacketRecord& oldest = record(stream, stream.una);
     return oldest.retransmitted && !oldest.lost &&
            static_cast<int32_t>(refused.sent - oldest.sent) > static_cast<int32_t>(ticks(stream.srtt_ns));
 }
 
-// It is to be sent again, whatever was said of it.
+// Marks a packet for retransmission, even if it was acknowledged.
 void Paths::retract(SendStream& stream, Psn psn) {
     PacketRecord& packet = record(stream, psn);
     if (packet.acked) {
@@ -54,7 +56,8 @@ void Paths::retract(SendStream& stream, Psn psn) {
     if (!packet.lost) set_lost(stream, psn, packet, true);
 }
 
-// The lowest first: what was refused for being too far ahead is refused again until that has arrived.
+// Finds the lowest packet to send again. A packet that was refused for being too far ahead is refused again until lower
+// ones have arrived.
 bool Paths::find_again(SendStream& stream, Psn& psn) const {
     const bool recovery = find_recovery(stream, psn);
     if (stream.lost == 0) return recovery;
@@ -63,7 +66,8 @@ bool Paths::find_again(SendStream& stream, Psn& psn) const {
     return true;
 }
 
-// MP-9: in recovery everything from snd_retx on goes again; selective repeat skips what has arrived.
+// Finds the next packet of recovery (MP-9), which repeats everything from snd_retx on; selective repeat skips packets
+// that have arrived.
 bool Paths::find_recovery(SendStream& stream, Psn& psn) const {
     if (!stream.recovering) return false;
     for (; stream.retx < stream.recovery; ++stream.retx) {
@@ -75,8 +79,8 @@ bool Paths::find_recovery(SendStream& stream, Psn& psn) const {
     return stream.retx < stream.recovery;
 }
 
-// BX-1: what left by the same path before a packet that has arrived has not been overtaken: it is gone. What left
-// before a packet that had arrived was found then, unless it was to be waited for (note 5).
+// Detects losses on one path (BX-1): packets that left on the path before one that has arrived are lost, because none
+// of them was overtaken. Packets before an earlier arrival were found at that time, unless a wait applied (note 5).
 void Paths::infer(SendStream& stream, const PacketRecord& arrived) {
     if (stream.patience == kMaxPatience) return;
     const uint32_t mask = config_.max_window - 1;
@@ -86,7 +90,7 @@ void Paths::infer(SendStream& stream, const PacketRecord& arrived) {
     for (uint32_t step = 0; step < kMaxSteps; ++step) {
         const Psn psn = stream.recorded + ((at - stream.recorded.value()) & mask);
         PacketRecord& packet = stream.records[at];
-        // The record may describe another transmission by now.
+        // The record may describe a different transmission now.
         if (psn >= stream.nxt || static_cast<int32_t>(packet.order - order) >= 0) return;
         order = packet.order;
         at = packet.before;
@@ -99,7 +103,8 @@ void Paths::infer(SendStream& stream, const PacketRecord& arrived) {
     }
 }
 
-// The oldest packets, when something that left two round trips later has arrived: a path without any ACK tells nothing.
+// Marks the oldest packets as lost when one that left two round trips later has arrived: a path without any ACK reveals
+// nothing itself.
 void Paths::mark_overdue(SendStream& stream, uint64_t now_ns) {
     if (now_ns < stream.scan_ns) return;
     const auto wait = static_cast<int32_t>(ticks(patient_ns(stream, 2 * stream.srtt_ns)) + 1);
@@ -111,13 +116,13 @@ void Paths::mark_overdue(SendStream& stream, uint64_t now_ns) {
             mark_lost(stream, at, packet, counters_.resent_inferred);
             note_failure(stream, now_ns);
         } else if (!packet.retransmitted)
-            break;  // those behind it left later
+            break;  // packets after it left later
     }
     if (steps > kMaxSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
 }
 
-// MP-10: window, and nothing new to fill it with. The packets are sent again that are overdue (note 5), as many as the
-// window has room for. False: none is.
+// Repeats overdue packets (MP-10, note 5), as many as the window has room for, when there is a window and no new data
+// for it. Returns false if no packet is overdue.
 bool Paths::mark_early(SendStream& stream, uint64_t now_ns) {
     stream.early_ns = 0;
     if (stream.srtt_ns == 0 || stream.latest_sent == 0 || !config_.repeat_early) return false;
@@ -141,21 +146,21 @@ bool Paths::mark_early(SendStream& stream, uint64_t now_ns) {
         }
         const uint64_t due_ns = now_ns + (static_cast<uint64_t>(std::max(left, 1)) << 6);
         if (passed && (stream.early_ns == 0 || due_ns < stream.early_ns)) stream.early_ns = due_ns;
-        if (!packet.retransmitted) break;  // those behind it left later
+        if (!packet.retransmitted) break;  // packets after it left later
     }
     if (steps > kMaxSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
     lend_credits(stream, copies);
     return stream.lost != before;
 }
 
-// MP-10: nothing comes back at all. At first as much again as the window has room for, which is all of a short
-// message's end; then less, for the receiver may be busy with other things. One packet always: a full window may have
-// been lost.
+// Repeats packets when no answer arrives at all (MP-10). The first time it sends as many as the window has room for,
+// which covers the end of a short message; later fewer, since the receiver may be busy. It always sends one, because a
+// full window may have been lost.
 void Paths::probe_tail(SendStream& stream) {
     const auto room = static_cast<uint32_t>(std::max(stream.awnd(), 1));
     uint32_t most = std::max(room >> 2 * stream.tail_probes, 1u);
     ++counters_.tail_probes;
-    if (++stream.tail_probes > 1) stream.clock_count = 0;  // their paths may be what has failed
+    if (++stream.tail_probes > 1) stream.clock_count = 0;  // the paths of kept ACKs may have failed
     uint32_t steps = 0, copies = 0;
     for (Psn at = stream.oldest; at < stream.nxt && most != 0 && steps < kMaxSteps; ++at, ++steps) {
         PacketRecord& packet = record(stream, at);
@@ -166,17 +171,17 @@ void Paths::probe_tail(SendStream& stream) {
     lend_credits(stream, copies);
 }
 
-// A packet that is lost by time. Its repetition was lost as well: with `may_double` it goes twice, so that one loss
-// more does not cost another wait (as RFC 9002 section 6.2.4 does when its timer fires). Returns how often more than
-// once.
+// Repeats a packet that is lost by time. If its repetition was lost as well and `may_double` is true, it goes twice, so
+// that one more loss does not cost another wait (like RFC 9002 section 6.2.4 when its timer fires). Returns the number
+// of additional copies.
 uint32_t Paths::repeat(SendStream& stream, Psn psn, PacketRecord& packet, bool may_double) {
     packet.twice = packet.retransmitted && may_double;
     mark_lost(stream, psn, packet, counters_.resent_early);
     return packet.twice;
 }
 
-// What is lost need not wait for an ACK to clock it out. Not more: what is left of it would take new packets to random
-// paths, bad ones too.
+// Lets lost packets leave without ACKs. There are no more credits than lost packets, because the remainder would send
+// new packets on random paths, including bad ones.
 void Paths::lend_credits(SendStream& stream, uint32_t copies) {
     const uint32_t leave = stream.lost + copies;
     if (leave > stream.clock_count) stream.credits = std::max(stream.credits, leave - stream.clock_count);
@@ -197,7 +202,7 @@ void Paths::set_lost(SendStream& stream, Psn psn, PacketRecord& packet, bool los
     lost_bits(stream)[index / 64] ^= uint64_t{1} << index % 64;
 }
 
-// There is one.
+// Returns the first lost packet. There must be one.
 Psn Paths::first_lost(const SendStream& stream) const {
     const uint32_t mask = config_.max_window - 1, from = stream.una.value() & mask,
                    words = (config_.max_window + 63) / 64;
@@ -229,7 +234,7 @@ void Paths::note_real_loss(SendStream& stream) {
     --stream.patience;
 }
 
-// BX-8, BX-9: packets are gone of which nothing that came behind them on their path tells: it may be dead.
+// Records losses that no later packet of their path reveals; the path may be dead (BX-8, BX-9).
 void Paths::note_failure(SendStream& stream, uint64_t now_ns) {
     if (is_clocked_) return;
     stream.nscc.on_loss();
@@ -237,7 +242,7 @@ void Paths::note_failure(SendStream& stream, uint64_t now_ns) {
     if (config_.choice == Choice::kReps && stream.entropies.freeze(now_ns, config_.initial_window)) ++counters_.freezes;
 }
 
-// Earlier than the timer says, for a few packets.
+// Returns the time of the timeout, which is earlier than the timer's for a few packets.
 uint64_t Paths::timeout_at(const SendStream& stream) const {
     if (config_.low_rto_ns == 0 || stream.nxt - stream.una > kFew || stream.timer_ns == 0) return stream.timer_ns;
     const uint64_t low_ns = std::max(config_.low_rto_ns, 4 * stream.srtt_ns) << std::min(stream.backoff, kMaxBackoff);
@@ -262,11 +267,11 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
             stream.credits = std::max(stream.credits, 1u);
         }
     }
-    if (stream.early_ns <= now_ns) stream.early_ns = 0;  // next() looks
+    if (stream.early_ns <= now_ns) stream.early_ns = 0;  // next() checks again
     if (stream.pace_ns <= now_ns) stream.pace_ns = 0;
     if (tail_deadline(stream) <= now_ns) probe_tail(stream);
     if (stream.timer_ns == 0 || timeout_at(stream) > now_ns) return;
-    if (is_spaced_out(stream)) {  // BX-11: the only packet has just left, or is to wait for its time
+    if (is_spaced_out(stream)) {  // BX-11: the only packet has just left, or waits for its time
         stream.timer_ns = std::max(stream.sent_ns, stream.pace_ns) + rto_ns(stream);
         if (stream.timer_ns > now_ns) return;
     }
@@ -278,8 +283,9 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     }
     if (stream.backoff < 255) ++stream.backoff;
     note_failure(stream, now_ns);
-    // MP-10: the first time the oldest alone: most often only the tail of a message is missing, or its ACK. The
-    // receiver expects it, so if it was acknowledged, that was withdrawn, and the message about it was lost.
+    // MP-10: the first expiration repeats the oldest packet alone, because most often only the tail of a message is
+    // missing, or its ACK. The receiver expects that packet, so an acknowledgement of it was withdrawn, and the message
+    // about that was lost.
     ++(stream.backoff == 1 && config_.repeat_early ? counters_.resent_early : counters_.resent_timeout);
     retract(stream, stream.una);
     record(stream, stream.una).lost_vp = record(stream, stream.una).vp;
@@ -297,8 +303,8 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
         }
         shrink(stream, stream.cwnd_fixed / 2, kOne);
     }
-    // As at the start (MP-3), however small the window: that nothing came back may mean that most paths are dead, and
-    // one that is not must be found.
+    // Like at the start (MP-3), however small the window: if no answer arrives, most paths may be dead, and a working
+    // one must be found.
     stream.credits = std::max(stream.credits, is_clocked_ ? std::min(stream.lost, config_.initial_window) : 1);
     if (is_silent(stream, now_ns)) stream.clock_count = 0;
     stream.recovering = false;
