@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C functions (T-23). Each one checks its pointers, calls the C++ class, keeps the text of the error, and returns
-// the code. Exceptions from below (no memory, no thread) end here.
+// the code. Exceptions from below (no memory, no thread) are caught here.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -15,7 +15,7 @@
 
 using namespace rove::tent;
 
-// C has enumerations of its own, of the same numbers.
+// C has its own enumerations with the same numbers.
 static_assert(TENT_OK == static_cast<int>(Code::kOk) &&
               TENT_INVALID_ARGUMENT == static_cast<int>(Code::kInvalidArgument) &&
               TENT_TOO_MANY_REQUESTS == static_cast<int>(Code::kTooManyRequests) &&
@@ -47,9 +47,9 @@ static_assert(TYPE_MEMORY == int{SegmentInfo::Memory} && TYPE_FILE == int{Segmen
 namespace {
 
 thread_local std::string last_error;
-thread_local Settings settings;  // of the next engine
+thread_local Settings settings;  // settings for the next engine
 
-// An argument that has to be there.
+// An argument that must not be null.
 struct Needed {
     const void* pointer;
     const char* name;
@@ -64,7 +64,7 @@ int finish(const Status& status) {
     return -static_cast<int>(status.code());
 }
 
-// The negative code of the Status that `call()` returns, unless something needed is missing.
+// Returns the negative code of the Status that `call()` returns, or an error if a needed argument is null.
 int answer(std::initializer_list<Needed> needs, auto&& call) {
     try {
         for (const Needed& need : needs)
@@ -125,7 +125,7 @@ tent_status_t translate(const TransferStatus& status) {
     return {status.s, status.transferred_bytes};
 }
 
-// As many sizes as addresses, all 0 where there are none.
+// Returns as many sizes as addresses. They are all 0 if `sizes` is null.
 std::vector<size_t> sizes_of(const size_t* sizes, size_t count) {
     return sizes == nullptr ? std::vector<size_t>(count) : std::vector<size_t>(sizes, sizes + count);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The documented names of codes and states.
+// The documented names of status codes.
 #include "rove/tent_status.h"
 
 namespace mooncake::tent {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public C++ class: checks that there is an engine, and translates.
+// The public C++ class: it checks that there is an engine, and translates.
 #include <pthread.h>
 
 #include <cstdlib>
@@ -35,13 +35,13 @@ Status submit(Engine& engine, BatchID batch, std::span<const Request> requests, 
     return engine.submit(batch, requests, text ? &*text : nullptr);
 }
 
-// A child that fork() made has a copy of the engine without its threads, whose sockets, queue pairs and memory are the
-// parent's: it must touch none of them. So the child's object loses its engine, its calls say why, and its sockets are
-// closed, which does not end their connections.
+// A child of fork() has a copy of the engine without its threads. The sockets, queue pairs and memory of the copy are
+// the parent's, and the child must not touch them. So the child's object loses its engine, and its calls return an
+// error with the reason. Its sockets are closed, which does not end the parent's connections.
 class Forks {
   public:
     static Forks& instance() {
-        static Forks* forks = new Forks;  // for objects that end with the process, too
+        static Forks* forks = new Forks;  // never destroyed, for objects that end with the process
         return *forks;
     }
     void add(std::unique_ptr<Engine>* engine, Status* status) {
@@ -70,7 +70,7 @@ class Forks {
 
     std::mutex mutex_;  // held across fork()
     std::map<std::unique_ptr<Engine>*, Status*> engines_;
-    std::vector<Engine*> parents_;  // copies that are not used, and not lost either
+    std::vector<Engine*> parents_;  // copies that are not used, kept so that they are no leaks
 };
 
 }  // namespace

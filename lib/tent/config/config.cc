@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading the engine's configuration. Every table is read by naming its keys; what was not named is an unknown key.
+// Reads the engine's configuration. Each table is read by naming its keys; a key that was not named is unknown.
 #include "tent/config/config.h"
 
 #include <algorithm>
@@ -61,12 +61,12 @@ void read_slots(Table& table, SlotConfig& slots) {
     uint64_t ms = slots.interval_ns / 1'000'000;
     table.uint("slot_rotation_interval_ms", ms, 1, 1'000);
     slots.interval_ns = ms * 1'000'000;
-    // Documented as "": off.
+    // The documents have "" for no slots.
     const std::string allowed = "a name such as \"/rove_slots\", or \"\" for no slots";
     const toml::node* path = table.any("shared_quota_shm_path");
     if (path != nullptr) {
         const auto name = path->value_exact<std::string>();
-        // As shm_open(3) wants it, the slash in front is ours if it is missing.
+        // shm_open(3) requires a slash at the front, which is added if it is missing.
         if (!name || name->find('/', 1) != std::string::npos || *name == "/" || name->size() > 254)
             table.refuse(*path, "shared_quota_shm_path", allowed);
         slots.shm_path = name->empty() || name->front() == '/' ? *name : "/" + *name;
@@ -149,7 +149,7 @@ std::optional<Priority> read_priority(Table& table) {
     return priority;
 }
 
-// T-15
+// Reads a table [[policy]], in which every error is refused (T-15).
 Policy read_policy(Table table) {
     Policy policy;
     const std::string name_allowed = "a name, for messages and Request::policy_name";
@@ -230,7 +230,7 @@ void read_metadata(Table& table, Config& config) {
                   {"http", MetadataType::kHttp}});
 }
 
-// "" is what is not said.
+// Returns the text of a key. A missing key and "" are the same.
 std::string text(Table& table, std::string_view key, const std::string& allowed) {
     const toml::node* node = table.any(key);
     if (node == nullptr || node->value_exact<std::string>() == "") return {};
@@ -262,7 +262,8 @@ void read_all(Table& table, Config& config) {
     config.advertised_address = text(table, "advertised_address", "HOST or HOST:PORT");
     config.secret_file = text(table, "secret_file", "the name of a file");
     read_tls_files(table, "tls_", config.tls);
-    // Engines trust who was signed by an authority of their own, not by any that the system knows.
+    // Engines trust only certificates that their own authority has signed, not the ones of any authority that the
+    // system trusts.
     if (config.tls.ca_file.empty() != config.tls.cert_file.empty())
         table.require_together("tls_", "ca_file: a PEM file, with tls_cert_file and tls_key_file");
     table.uint("rpc_server_port", config.rpc_server_port, 0, 65'535);
@@ -289,7 +290,7 @@ void read_all(Table& table, Config& config) {
     table.refuse_unknown();
 }
 
-// Puts `text`, as TOML reads it or as a string, at the place that `key` names.
+// Puts the value, parsed as TOML or else as a string, at the place that the key names.
 void apply(toml::table& root, const Override& change) {
     toml::table value;
     try {

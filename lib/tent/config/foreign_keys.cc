@@ -14,7 +14,7 @@ namespace rove::tent {
 
 namespace {
 
-// A table stands for all that is in it.
+// A table includes all its keys.
 constexpr std::string_view kForeign[] = {
     "enable_auto_failover_on_poll",
     "enable_progress_worker",
@@ -64,7 +64,7 @@ constexpr std::string_view kForeign[] = {
     "transports/rdma/workers/grace_period_ns",
     "transports/rdma/workers/rail_topo_path",
 };
-// Of a policy.
+// Keys of a policy.
 constexpr std::string_view kForeignInPolicy[] = {"qp_pool", "service_level", "traffic_class"};
 
 bool is_only_off(const toml::node& node) {
@@ -97,7 +97,7 @@ void drop(const std::string& file, toml::table& table, std::string_view path, co
 void drop_foreign_keys(const std::string& file, toml::table& root) {
     for (const std::string_view path : kForeign) drop(file, root, path, "");
     const toml::node* type = root.get("metadata_type");
-    // Names of segments are a store's; p2p names them HOST:PORT.
+    // Only a store has names of segments; with p2p they are HOST:PORT.
     if (type == nullptr || type->value<std::string>() == "p2p") drop(file, root, "local_segment_name", "");
     if (toml::array* policies = root["policy"].as_array())
         for (toml::node& policy : *policies)

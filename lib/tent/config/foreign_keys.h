@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of Mooncake's configuration that mean nothing here: hardware that rove has not, and inner workings that it has
-// not. A file that has them loads.
+// Keys of Mooncake's configuration that have no meaning here: they are for hardware and for inner workings that rove
+// does not have. A file with such keys loads.
 #pragma once
 
 #include <toml++/toml.h>
@@ -9,8 +9,8 @@
 
 namespace rove::tent {
 
-// Takes them out of `root`. Each is warned of once in a process, unless all that it says is that something is not
-// enabled. `file` is what messages call it.
+// Removes these keys from `root`. Each causes one warning in a process, unless it only says that something is not
+// enabled. `file` is the file's name in messages.
 void drop_foreign_keys(const std::string& file, toml::table& root);
 
 }  // namespace rove::tent

@@ -20,7 +20,8 @@ namespace {
 
 using nlohmann::json;
 
-// Where the parser is: the line of the last character that means something, since numbers are read one further.
+// The position of the parser: the line of the last character that is not white space, since a number is read one
+// character too far.
 struct Place {
     uint32_t line = 1, last = 1;
 
@@ -51,9 +52,9 @@ struct Characters {
 struct Value {
     enum class Kind { kScalar, kObject, kArray };
     Kind kind = Kind::kScalar;
-    uint32_t line = 1;              // of an element its own, of a member its key's
-    std::string scalar;             // as TOML writes it; empty: null
-    std::vector<std::string> keys;  // of an object's values, in their order
+    uint32_t line = 1;              // line of an element, or of the key of a member
+    std::string scalar;             // text as TOML writes it; empty for null
+    std::vector<std::string> keys;  // keys of an object's values, in their order
     std::vector<Value> values;      // members or elements
 };
 
@@ -81,7 +82,7 @@ class Reader : public json::json_sax_t {
         return true;
     }
     bool parse_error(size_t, const std::string&, const json::exception& error) override {
-        // "[json.exception.parse_error.101] parse error at line 3, column 5: what is wrong"
+        // The text is "[json.exception.parse_error.101] parse error at line 3, column 5: REASON".
         const std::string text = error.what();
         const size_t what = text.find(": ");
         return fail(what == std::string::npos ? text : text.substr(what + 2));
@@ -128,12 +129,12 @@ class Reader : public json::json_sax_t {
 
     const Place& place_;
     Value root_;
-    std::vector<Value*> open_;  // its last grows; the others' vectors do not meanwhile
+    std::vector<Value*> open_;  // only the last one grows, so that pointers into the others' vectors stay valid
     std::string key_, error_;
     uint32_t key_line_ = 1;
 };
 
-// toml++ alone sets lines, when it parses: so it parses each value at its line.
+// Only the parser of toml++ sets line numbers, so it parses each value at its line.
 toml::table parsed(uint32_t line, const std::string& text) {
     return toml::parse(std::string(line - 1, '\n') + text);
 }
@@ -142,7 +143,7 @@ void fill(toml::table& table, const Value& object);
 
 void fill(toml::array& array, const Value& value);
 
-// Calls `take` with the node, which may be moved from.
+// Calls `take` with the node, from which it may move.
 void make(const Value& value, auto&& take) {
     toml::table holder = parsed(value.line, value.kind == Value::Kind::kScalar   ? "value = " + value.scalar
                                             : value.kind == Value::Kind::kObject ? "[value]"
@@ -175,7 +176,7 @@ void fill(toml::array& array, const Value& value) {
         if (!is_null(element)) make(element, [&](toml::node&& node) { array.push_back(std::move(node)); });
 }
 
-// Of [transports.rdma], those that the documents show without their table.
+// Keys of [transports.rdma] that the documents show without their table.
 constexpr std::string_view kShort[] = {
     "enable_smart_scheduling",
     "numa_penalties",
@@ -225,7 +226,7 @@ Status read_json(const std::string& text, const std::string& name, toml::table* 
             root.erase(key);
         }
         *out = std::move(root);
-    } catch (const toml::parse_error& error) {  // a number or a character that TOML has not
+    } catch (const toml::parse_error& error) {  // a number or a character that TOML does not have
         return {Code::kMalformedJson,
                 name + ":" + std::to_string(error.source().begin.line) + ": " + std::string(error.description())};
     }

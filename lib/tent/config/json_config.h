@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configurations in JSON, as TENT's documents have them: read into the table that TOML gives, lines included, so that
-// one reader checks both and says the same about both.
+// Configurations in JSON, as in TENT's documents. They are read into the table that TOML gives, with line numbers, so
+// that one reader checks both formats and reports the same errors.
 #pragma once
 
 #include <toml++/toml.h>
@@ -11,12 +11,13 @@
 
 namespace rove::tent {
 
-// TOML never starts with '{'.
+// Returns true if the text is JSON: TOML never starts with '{'.
 bool is_json(const std::string& text);
 
-// `name` is what messages call the text. Keys of the outermost object may be paths ("transports/rdma/enable"), and the
-// documented keys of transports/rdma may stand there alone, as the documents' shorter examples have them; what stands
-// in its own place is stronger. A null is no value. kMalformedJson: not JSON, or a key that is there twice.
+// `name` is the name of the text in messages. Keys of the outermost object may be paths ("transports/rdma/enable"). The
+// documented keys of transports/rdma may be there without a path, as in the documents' shorter examples; a value at the
+// full path overrides them. A null is no value. Returns kMalformedJson if the text is not JSON, or a key is there
+// twice.
 Status read_json(const std::string& text, const std::string& name, toml::table* out);
 
 }  // namespace rove::tent

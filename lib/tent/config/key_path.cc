@@ -8,7 +8,7 @@ namespace rove::tent {
 
 namespace {
 
-// "a/b/c": "a/b" and "c".
+// Splits "a/b/c" into "a/b" and "c".
 std::pair<std::string_view, std::string_view> split(std::string_view path) {
     const size_t at = path.find_last_of("/.");
     if (at == std::string_view::npos) return {{}, path};

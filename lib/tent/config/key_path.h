@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys by their path from the outermost table: "transports/rdma/enable", or with dots.
+// Keys by their path from the outermost table, such as "transports/rdma/enable"; dots are allowed too.
 #pragma once
 
 #include <toml++/toml.h>
@@ -8,11 +8,11 @@
 
 namespace rove::tent {
 
-// Null: there is none.
+// Returns null if there is no such key.
 toml::node* find_path(toml::table& root, std::string_view path);
-// Makes the tables that are missing; what is in the way goes.
+// Creates missing tables and replaces any other node on the path.
 void put_path(toml::table& root, std::string_view path, toml::node&& value);
-// Takes the key away if it is there.
+// Removes the key if it is there.
 void erase_path(toml::table& root, std::string_view path);
 
 }  // namespace rove::tent

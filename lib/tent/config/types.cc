@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of priorities, transports and kinds of memory, as policies spell them.
+// The names of priorities, transports and kinds of memory as policies spell them, and of states.
 #include "tent/config/types.h"
 
 #include <array>

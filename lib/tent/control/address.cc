@@ -29,7 +29,7 @@ namespace rove::tent {
 
 namespace {
 
-constexpr int kMaxLookups = 64;  // under way at once: each is a thread until the resolver answers
+constexpr int kMaxLookups = 64;  // lookups at once; each is a thread until the resolver answers
 
 std::vector<SocketAddress> look_up(const std::string& host, uint16_t port, int flags) {
     addrinfo hints{}, *found = nullptr;
@@ -109,7 +109,7 @@ std::string join_address(const std::string& host, uint16_t port) {
 std::vector<SocketAddress> resolve(const std::string& host, uint16_t port, uint64_t deadline_ns) {
     std::vector<SocketAddress> addresses = look_up(host, port, AI_NUMERICHOST);
     if (!addresses.empty()) return addresses;
-    // getaddrinfo(3) has no deadline: it is left alone with a thread if it takes too long.
+    // getaddrinfo(3) has no deadline, so it runs in a thread that is detached if it takes too long.
     struct Lookup {
         std::mutex mutex;
         std::condition_variable done;
@@ -125,7 +125,7 @@ std::vector<SocketAddress> resolve(const std::string& host, uint16_t port, uint6
     const NoSignals guard;
     std::thread([lookup, host, port] {
         auto found = look_up(host, port, AI_ADDRCONFIG);
-        if (found.empty()) found = look_up(host, port, 0);  // a host that has the loopback's addresses only
+        if (found.empty()) found = look_up(host, port, 0);  // for a host that has only the loopback's addresses
         const std::lock_guard lock(lookup->mutex);
         lookup->found = std::move(found);
         lookup->is_done = true;
@@ -155,7 +155,7 @@ int connect_to(const std::string& address, uint64_t deadline_ns) {
 }
 
 void keep_alive(int fd) {
-    // A host is dead when it has acknowledged nothing for 4 s.
+    // A host counts as dead after it has acknowledged nothing for 4 s.
     const int on = 1, idle_s = 1, interval_s = 1, probes = 3;
     const unsigned unacknowledged_ms = 4000;
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));

@@ -50,7 +50,7 @@ std::optional<Json> ControlClient::call(MessageType type, const Json& body, uint
         while (!idle_.empty() && !stream.is_open()) {
             stream = std::move(idle_.back());
             idle_.pop_back();
-            // One that the peer has closed meanwhile reads as ended.
+            // A connection that the peer has closed meanwhile reads as ended.
             char byte;
             if (recv(stream.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN) stream.close();
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls to one peer's control server. Each call has a connection to itself while it lasts, so that a slow answer delays
-// no other call; connections are kept for the next one.
+// Calls to the control server of one peer. A call has its own connection while it lasts, so that a slow answer delays
+// no other call. The connection is kept for a later call.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,27 @@
 
 namespace rove::tent {
 
-// One question and its answer over a connection that has proved itself. Nothing: it did not answer as it must.
+// Sends one question and receives its answer over a connection that has finished the handshake. Returns nothing if no
+// valid answer comes in time.
 std::optional<Json> exchange(Stream& stream, uint32_t sequence, MessageType type, const Json& body,
                              uint64_t deadline_ns);
 
 class ControlClient {
   public:
-    // `credentials` are there as long as this.
+    // `credentials` must outlive the client.
     ControlClient(std::string address, const Credentials& credentials)
         : credentials_(credentials), address_(std::move(address)) {}
     ControlClient(const ControlClient&) = delete;
     ControlClient& operator=(const ControlClient&) = delete;
 
     std::string address() const;
-    // The process is elsewhere now. Calls under way go on.
+    // Sets the address to which the process has moved. Calls in progress continue.
     void set_address(std::string address);
 
-    // Sends and waits for the answer, at most `timeout_ns`. Nothing: the peer cannot be reached, or did not answer as
-    // it must; `*why` says why, if it is not null. Any thread.
+    // Sends a question and waits for the answer, `timeout_ns` at most. Returns nothing if the peer cannot be reached or
+    // gives no valid answer; then `*why` has the reason, unless `why` is null. Any thread may call it.
     std::optional<Json> call(MessageType type, const Json& body, uint64_t timeout_ns, std::string* why = nullptr);
-    // Calls that wait for their answers get none, nor do later ones. Any thread.
+    // Ends the calls that wait for their answers, and refuses later ones: all return nothing. Any thread may call it.
     void hang_up();
 
   private:
@@ -42,7 +43,7 @@ class ControlClient {
     mutable std::mutex mutex_;
     std::string address_;  // host:port
     std::vector<Stream> idle_;
-    std::vector<int> waiting_;  // sockets of calls
+    std::vector<int> waiting_;  // sockets of calls in progress
     bool has_hung_up_ = false;
     uint32_t sequence_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the connections of the data path are called on the control plane.
+// The names of data connections on the control plane.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace rove::tent {
 
-// A connection as both ends name it: whose it is (Peer::owner), its rail, and how many connections the active process
-// had before. Only the two ends know the owner, so that nobody else can name what is theirs.
+// The name that both ends use for a connection: its owner (Peer::owner), its rail, and how many connections the
+// initiator had before. Only the two ends know the owner, so that no other process can name their connections.
 struct ConnectionName {
     std::string owner;
     std::string rail;
@@ -19,7 +19,7 @@ struct ConnectionName {
     Json to_json() const;
     bool parse(const Json& object);
 };
-// The owner of a lease, "" if it is none.
+// Returns the owner in a message such as a lease, or "" if it has no valid owner.
 std::string parse_owner(const Json& object);
 
 }  // namespace rove::tent

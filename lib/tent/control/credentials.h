@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// By what engines believe each other: a secret, certificates, or both.
+// The credentials by which engines trust each other: a secret, certificates, or both.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@ namespace rove::tent {
 
 struct Credentials {
     Secret secret;
-    std::shared_ptr<const TlsContext> tls;  // null: connections are not encrypted
+    std::shared_ptr<const TlsContext> tls;  // null if connections are not encrypted
 
-    // Neither: everybody who can connect is believed.
+    // Returns true if there is neither. Then every process that can connect is trusted.
     bool empty() const { return secret.empty() && tls == nullptr; }
-    // kInvalidArgument: a file cannot be used.
+    // Returns kInvalidArgument if a file cannot be used.
     static Status load(const Config& config, Credentials* out) {
         Status status = Secret::load(config.secret_file, &out->secret);
         if (!status.ok() || config.tls.cert_file.empty()) return status;

@@ -16,7 +16,7 @@
 namespace rove::tent {
 
 std::string encode(MessageType type, uint32_t sequence, const Json& body) {
-    // Text that is not UTF-8 (a notification's) is sent with replacement characters instead of thrown at us.
+    // Text that is not UTF-8, in a notification, is sent with replacement characters; otherwise dump() would throw.
     const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
     FrameHeader header;
     header.type = type;
@@ -40,7 +40,7 @@ Taken take_question(const std::string& in, size_t* at, FrameHeader* header, Json
 }
 
 std::optional<Json> parse_object(const std::string& text) {
-    constexpr int kMaxDepth = 16;  // the parser recurses
+    constexpr int kMaxDepth = 16;  // limit of depth, since the parser recurses
     const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kMaxDepth; };
     Json value = Json::parse(text, shallow, false);
     if (!value.is_object()) return std::nullopt;

@@ -22,7 +22,7 @@ Mac proof(const Secret& secret, const char* of, const Hello& hello, const Welcom
                       std::string(bytes_of(welcome)));
 }
 
-// False: it is not all there yet.
+// Returns false if the message is not complete yet.
 template <typename T>
 bool take_from(std::string& in, T& message) {
     if (in.size() < sizeof(message)) return false;
@@ -31,7 +31,7 @@ bool take_from(std::string& in, T& message) {
     return true;
 }
 
-// Whether what came instead of it is an alert of TLS (TlsSession::take).
+// Returns true if an alert of TLS came instead of a Welcome (TlsSession::take).
 bool speaks_tls(const Welcome& welcome) {
     constexpr uint8_t kAlertRecord = 21;  // ContentType of RFC 8446, B.1
     return static_cast<uint8_t>(welcome.magic) == kAlertRecord;
@@ -40,7 +40,7 @@ bool speaks_tls(const Welcome& welcome) {
 }  // namespace
 
 Acceptor::State Acceptor::take(std::string& in, std::string& out) {
-    // Who speaks something else need not go on until it is as long as a Hello.
+    // A peer that speaks another protocol is refused before it has sent as many bytes as a Hello has.
     const uint32_t magic = Hello::kMagic;
     if (state_ == State::kHello && std::memcmp(in.data(), &magic, std::min(in.size(), sizeof(magic))) != 0)
         return state_ = State::kRefused;
@@ -96,7 +96,7 @@ Stream open_connection(const std::string& address, Purpose purpose, const Creden
                equal(theirs, proof(secret, "acceptor", hello, welcome));
     };
     if (shake_hands()) return stream;
-    // Since TLS 1.3 an acceptor says only now what it thinks of our certificate.
+    // Since TLS 1.3 an acceptor only now reports whether it accepts our certificate.
     char byte;
     (void)stream.receive_some(&byte, 1);
     if (!stream.tls_error().empty()) *why = "TLS: " + stream.tls_error();

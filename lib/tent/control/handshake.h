@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first messages of every connection between engines, control or data. With a secret each end proves that it has it
-// before the other believes, or does, anything:
+// The first messages of every connection between engines, control or data. With a secret, each end proves that it has
+// the secret before the other end trusts it or does anything for it:
 //
 //   initiator -> Hello    a nonce
 //   acceptor  -> Welcome  a nonce
 //   initiator -> Proof    HMAC(secret, "initiator", Hello, Welcome)
 //   acceptor  -> Proof    HMAC(secret, "acceptor", Hello, Welcome)
 //
-// Both nonces are new, so that nothing can be played back; the words keep a proof from being sent back to whom it came
-// from, also over a second connection. The initiator, whom anybody may be, goes first: a stranger gets nothing to guess
-// the secret with. Without a secret at both ends it is Hello and Welcome. This proves who is there when a connection
-// begins; it neither encrypts nor seals what follows. Certificates do: with them TLS comes before Hello.
+// Both nonces are new, so that no message can be replayed. The words keep a proof from being reflected to its sender,
+// also over a second connection. The initiator, which may be any stranger, proves itself first: so a stranger gets
+// nothing from which to guess the secret. If neither end has a secret, only Hello and Welcome are exchanged. The
+// handshake proves which processes are connected when a connection begins; it neither encrypts nor authenticates later
+// bytes. TLS does: with certificates it comes before Hello.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ namespace rove::tent {
 
 enum class Purpose : uint8_t { kControl = 1, kData };
 
-// All as on the wire, little-endian.
+// All fields are as on the wire, little-endian.
 struct Hello {
     static constexpr uint32_t kMagic = 0x45564F52;  // "ROVE"
     static constexpr uint16_t kVersion = 2;
@@ -45,14 +46,14 @@ struct Welcome {
 };
 static_assert(sizeof(Welcome) == 40);
 
-// The acceptor's end, without I/O.
+// The acceptor's side of the handshake, without I/O.
 class Acceptor {
   public:
     enum class State : uint8_t { kHello, kProof, kOpen, kRefused };
 
     explicit Acceptor(const Secret& secret) : secret_(&secret) {}
-    // Takes what it waits for from the front of `in` as far as it is there, and appends answers to `out`. When it has
-    // refused, what is in `out` says why, and the connection is to be closed.
+    // Consumes the message that it expects from the front of `in` once it is complete, and appends answers to `out`.
+    // After a refusal the caller sends `out`, which tells the initiator the reason, and closes the connection.
     State take(std::string& in, std::string& out);
     State state() const { return state_; }
     Purpose purpose() const { return hello_.purpose; }
@@ -64,7 +65,8 @@ class Acceptor {
     Welcome welcome_;
 };
 
-// A connection to "host:port" that has proved itself, or one that is not open: then `*why` says why.
+// Opens a connection to "host:port" and finishes the handshake. On failure it returns a stream that is not open, and
+// `*why` has the reason.
 Stream open_connection(const std::string& address, Purpose purpose, const Credentials& credentials,
                        uint64_t deadline_ns, std::string* why);
 

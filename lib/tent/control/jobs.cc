@@ -11,7 +11,7 @@ namespace rove::tent {
 
 namespace {
 
-constexpr std::chrono::seconds kIdle{5};  // then a thread ends
+constexpr std::chrono::seconds kIdle{5};  // idle time after which a thread ends
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void Jobs::add(const std::string& peer, std::function<void()> job) {
     if (stopped_) return;
     Queue& queue = queues_[peer];
     queue.waiting.push_back(std::move(job));
-    if (queue.running + queue.waiting.size() > kMaxPerPeer) return;  // it follows one of the peer's own
+    if (queue.running + queue.waiting.size() > kMaxPerPeer) return;  // it runs after another job of its peer
     ++runnable_;
     if (threads_.empty()) start_thread();
     work_.notify_one();
@@ -29,7 +29,7 @@ void Jobs::add(const std::string& peer, std::function<void()> job) {
 void Jobs::start_thread() {
     const auto self = threads_.emplace(threads_.end());
     const NoSignals guard;
-    *self = std::thread([this, self] { run(self); });  // which takes the lock first
+    *self = std::thread([this, self] { run(self); });  // run() first waits for the lock
     ++free_;
 }
 
@@ -79,7 +79,7 @@ void Jobs::run(std::list<std::thread>::iterator self) {
         lock.unlock();
         for (std::thread& thread : ended) thread.join();
         job();
-        job = nullptr;  // what it holds may end here, not with the lock
+        job = nullptr;  // destroys its captures here and not under the lock
         lock.lock();
         ++free_;
         --queue.running;

@@ -32,7 +32,7 @@ bool contains(const std::vector<SocketAddress>& list, const SocketAddress& addre
     return std::any_of(list.begin(), list.end(), [&](const auto& one) { return one.host() == address.host(); });
 }
 
-// Where a packet to `far` would come from; "": there is no way there. Nothing is sent.
+// Returns the source address of packets to `far`, or "" if there is no route. Nothing is sent.
 std::string source_of_way_to(const char* far) {
     SocketAddress to = numeric(far), from;
     to.set_port(9);
@@ -45,7 +45,7 @@ std::string source_of_way_to(const char* far) {
     return found ? from.host() : "";
 }
 
-// Of the interfaces that are up, but for the loopback.
+// Returns the addresses of the interfaces that are up, without the loopback and without link-local addresses.
 std::vector<SocketAddress> interface_addresses(bool with_bridges) {
     std::vector<SocketAddress> addresses;
     ifaddrs* all = nullptr;
@@ -55,7 +55,7 @@ std::vector<SocketAddress> interface_addresses(bool with_bridges) {
             continue;
         const int family = one->ifa_addr->sa_family;
         if (family != AF_INET && family != AF_INET6) continue;
-        // docker0, virbr0: networks of this host's own, where no other host is.
+        // Bridges such as docker0 and virbr0 are networks inside this host, without other hosts.
         if (!with_bridges && std::filesystem::exists(std::string("/sys/class/net/") + one->ifa_name + "/bridge"))
             continue;
         SocketAddress address;
@@ -71,8 +71,8 @@ std::vector<SocketAddress> interface_addresses(bool with_bridges) {
     return addresses;
 }
 
-// An address of this host that others can reach: where its way to the world begins (RFC 5737 and RFC 3849 have
-// addresses that stand for the world), else an interface's.
+// Returns an address of this host that others can reach: the source address of packets to the world (for which
+// addresses of RFC 5737 and RFC 3849 are used), or else the address of an interface.
 std::string own_host() {
     for (const char* far : {"192.0.2.1", "2001:db8::1"})
         if (std::string host = source_of_way_to(far); !host.empty()) return host;

@@ -72,7 +72,7 @@ void fill_random(void* bytes, size_t size) {
     auto* at = static_cast<uint8_t*>(bytes);
     while (size != 0) {
         const ssize_t got = getrandom(at, size, 0);
-        if (got < 0) continue;  // a signal
+        if (got < 0) continue;  // interrupted by a signal
         at += got;
         size -= static_cast<size_t>(got);
     }

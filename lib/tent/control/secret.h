@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The secret that engines share which let each other at their memory. Whoever has it belongs to them.
+// The secret that engines share so that they may access each other's memory. A process that has it belongs to the
+// group.
 #pragma once
 
 #include <array>
@@ -11,21 +12,23 @@
 
 namespace rove::tent {
 
-using Mac = std::array<uint8_t, 32>;  // of HMAC-SHA256 (RFC 2104, FIPS 180-4)
+using Mac = std::array<uint8_t, 32>;  // HMAC-SHA256 (RFC 2104, FIPS 180-4)
 
 class Secret {
   public:
     static constexpr size_t kMinBytes = 16, kMaxBytes = 4096;
 
-    // None: everybody who can connect is believed.
+    // Makes an empty secret, with which every process that can connect is trusted.
     Secret() = default;
     explicit Secret(std::string bytes) : bytes_(std::move(bytes)) {}
     ~Secret();
     Secret(Secret&&) = default;
     Secret& operator=(Secret&&) = default;
 
-    // The environment's ROVE_TENT_SECRET, else the content of `file` without white space at its end; none if there is
-    // neither. kInvalidArgument: too short, or others than the file's owner and its group may read it.
+    // Reads the environment's ROVE_TENT_SECRET, or else the content of `file` without white space at its end. Without
+    // either, the secret stays empty. Returns kInvalidArgument if the secret is too short or too long, or if the file
+    // is not safe: only its owner, who must be this user or root, may write it, and only the owner and the group may
+    // read it.
     static Status load(const std::string& file, Secret* out);
 
     bool empty() const { return bytes_.empty(); }
@@ -35,9 +38,9 @@ class Secret {
     std::string bytes_;
 };
 
-// In a time that does not tell where they differ.
+// Compares in constant time, so that the time does not show where they differ.
 bool equal(const Mac& a, const Mac& b);
-// Not to be guessed: from the kernel.
+// Fills in random bytes from the kernel, which cannot be guessed.
 void fill_random(void* bytes, size_t size);
 
 }  // namespace rove::tent

@@ -26,14 +26,14 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kEventId = 0, kFirstListenerId = 1, kFirstConnectionId = 1024;
-constexpr uint16_t kFirstPort = 15000, kPorts = 2000;  // where a port is chosen, as TENT does
+constexpr uint16_t kFirstPort = 15000, kPorts = 2000;  // range from which a port is chosen, as in TENT
 constexpr int kPortAttempts = 10;
 constexpr int kAcceptsPerTurn = 64;
-constexpr uint64_t kProveNs = 3'000'000'000;       // for a connection to prove itself
-constexpr uint64_t kMessageNs = 10'000'000'000;    // for a message to end, and for its answer to be taken
-constexpr uint64_t kPauseNs = 100'000'000;         // until connections are accepted again when there are no descriptors
-constexpr uint64_t kTurnNs = 1'000'000;            // for the questions of a host, before others have theirs
-constexpr uint64_t kDeadlineLookNs = 250'000'000;  // between looks at deadlines
+constexpr uint64_t kProveNs = 3'000'000'000;     // limit for the handshake
+constexpr uint64_t kMessageNs = 10'000'000'000;  // limit for completing a message and for reading its answer
+constexpr uint64_t kPauseNs = 100'000'000;       // pause in accepting when there are no descriptors
+constexpr uint64_t kTurnNs = 1'000'000;          // time for the questions of a host before other hosts have their turn
+constexpr uint64_t kDeadlineLookNs = 250'000'000;  // interval between checks of the deadlines
 
 int listen_on(SocketAddress address, uint16_t port) {
     address.set_port(port);
@@ -49,7 +49,7 @@ int listen_on(SocketAddress address, uint16_t port) {
     return -1;
 }
 
-// What stands for a host: an address of IPv4, or the network of 64 bits that a host of IPv6 has to itself.
+// Returns the key of a host: an IPv4 address, or the 64-bit network that an IPv6 host has to itself.
 std::string host_of(const SocketAddress& from) {
     if (from.storage.ss_family != AF_INET6) {
         const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(from.storage);
@@ -232,7 +232,7 @@ bool ControlServer::make_room(bool proving_only) {
     for (const auto& [id, owned] : connections_) {
         const Connection& one = *owned;
         if (one.host != &greediest->second) continue;
-        if (one.is_proving) {  // ids grow: the first is the oldest
+        if (one.is_proving) {  // ids grow, so the first one is the oldest
             chosen = &one;
             break;
         }
@@ -275,7 +275,7 @@ void ControlServer::take_posted() {
     }
     for (auto& [id, frame] : replies) {
         const auto at = connections_.find(id);
-        if (at == connections_.end()) continue;  // it did not wait
+        if (at == connections_.end()) continue;  // closed before its answer was ready
         Connection& connection = *at->second;
         connection.answering = false;
         say(connection, frame);
@@ -287,7 +287,7 @@ void ControlServer::readable(Connection& connection) {
     const uint64_t id = connection.id;
     char chunk[65536];
     bool open = true, goes_on = true;
-    // One chunk a turn: a peer that sends without end does not keep us from the others.
+    // One chunk is read at a time, so that a peer that sends without end does not delay the others.
     const ssize_t got = recv(connection.fd, chunk, sizeof(chunk), 0);
     if (got > 0 && connection.host != nullptr) {
         connection.used_ns = monotonic_ns();
@@ -295,7 +295,7 @@ void ControlServer::readable(Connection& connection) {
     } else if (got <= 0 && (got == 0 || (errno != EAGAIN && errno != EINTR))) {
         open = false;
     }
-    // What was said before TLS ended is answered, and so is the end, with the reason.
+    // Questions that came before TLS ended are answered, and the peer gets the reason of the end.
     if (!open || !advance(connection) || !goes_on) drop(id);
 }
 
@@ -309,7 +309,7 @@ void ControlServer::say(Connection& connection, std::string_view plain) {
     if (connection.tls == nullptr) {
         connection.out += plain;
     } else {
-        (void)connection.tls->seal(plain, &connection.out);  // of one that has ended nothing is sent
+        (void)connection.tls->seal(plain, &connection.out);  // a session that has ended sends nothing
     }
 }
 
@@ -327,7 +327,7 @@ bool ControlServer::advance(Connection& connection) {
         if (!flush(connection) || state == Acceptor::State::kRefused) return false;
         if (state != Acceptor::State::kOpen) return true;
         if (connection.acceptor.purpose() == Purpose::kData) {
-            // It sends nothing before it has all of our proof.
+            // A peer must send nothing before it has our whole proof.
             if (!connection.in.empty() || !connection.out.empty()) return false;
             callbacks_.take_data(release(connection.id));
             return true;
@@ -354,7 +354,7 @@ void ControlServer::take_turns() {
         if (!take_questions(connection)) {
             drop(id);
         } else if (connection.waits_turn && connection.in.size() != before) {
-            turns_.pop_back();  // the others of its host, which had none, go first
+            turns_.pop_back();  // the other connections of its host, which had no turn, are served first
             had_theirs.push_back(id);
         }
     }
@@ -411,7 +411,7 @@ void ControlServer::handle(Connection& connection, const FrameHeader& header, co
 }
 
 bool ControlServer::take_lease(Connection& connection, const Json& body) {
-    // One a connection.
+    // A connection has one lease at most.
     if (connection.lost || connection.host->leases >= std::min(kMaxLeases, most_ / 2)) return false;
     ++connection.host->leases;
     connection.lost = [this, body] { callbacks_.ended(body); };
@@ -431,7 +431,7 @@ bool ControlServer::flush(Connection& connection) {
         }
     }
     connection.out.erase(0, at);
-    // A peer that asks and does not take its answers is not listened to until it does.
+    // Nothing is read from a peer that asks and does not read its answers, until it does.
     epoll_event interest{.events = 0, .data = {.u64 = connection.id}};
     const bool listens = !connection.answering && !connection.waits_turn;
     if (listens && connection.out.size() < FrameHeader::kMaxQuestion) interest.events |= EPOLLIN;

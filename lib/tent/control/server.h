@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane's server: one thread that blocks in epoll. Answers that may take long are made by a job. It accepts
-// the connections of the tcp transport too, which it hands on when they have proved themselves, and watches those that
-// we keep to our peers, to learn at once that one of them is gone.
+// The server of the control plane: one thread that blocks in epoll. Answers that may take long are made by a job. The
+// server also accepts the connections of the tcp transport, which it hands on after the handshake. It watches the
+// connections that this engine has made to its peers, to learn at once that a peer has ended.
 //
-// Nobody can keep others out. A connection has to prove itself, to end a message and to take an answer in time. When
-// there are too many, the host that has the most, but for leases, loses one of its own: of those that have not proved
-// themselves the oldest, else the one that was idle for longest. Leases are kept, but a host may have only so many.
-// Hosts take turns with their questions, a millisecond each, however many connections they ask on.
+// No host can keep others out. A connection must finish the handshake, complete a message, and read an answer in time.
+// When there are too many connections, the host with the most, leases excepted, loses one: the oldest one in the
+// handshake, or else the one that was idle longest. Leases are kept, but their number is limited for each host. Hosts
+// take turns with their questions, a millisecond each, however many connections they use.
 #pragma once
 
 #include <atomic>
@@ -29,73 +29,75 @@ namespace rove::tent {
 class ControlServer {
   public:
     struct Callbacks {
-        // The answer to a message. Called on the server's thread, for kConnect on a job's.
+        // Returns the answer to a message. Called on the server's thread, for kConnect on the thread of a job.
         std::function<Json(MessageType, const Json&)> answer;
-        // The connection on which a kLease had come is closed; with that message, on the server's thread.
+        // Called with the kLease message when the connection on which it came is closed, on the server's thread.
         std::function<void(const Json&)> ended;
-        // Takes a connection of the tcp transport.
+        // Accepts a connection of the tcp transport.
         std::function<void(Stream)> take_data;
     };
 
-    static constexpr size_t kMaxConnections = 16384;  // or half as many as files may be open
-    static constexpr size_t kMaxProving = 256;        // connections that have not proved themselves
-    static constexpr size_t kMaxLeases = 1024;        // of one host, or half as many as all connections
+    static constexpr size_t kMaxConnections = 16384;  // or half of the files that may be open, if that is less
+    static constexpr size_t kMaxProving = 256;        // connections in the handshake
+    static constexpr size_t kMaxLeases = 1024;        // leases of one host; half of all connections, if that is less
 
     ControlServer(Jobs& jobs, const Credentials& credentials, Callbacks callbacks)
         : jobs_(jobs), credentials_(credentials), callbacks_(std::move(callbacks)) {}
     ~ControlServer();
 
-    // Listens on these addresses of ours, of which those count that there are; port 0: one of 15000..16999 that is free
-    // on all of them. Returns "" or what went wrong.
+    // Listens on these addresses, without the ones that this host does not have. Port 0 chooses a port in 15000..16999
+    // that is free on all of them. Returns "" or the error.
     std::string listen(const std::vector<SocketAddress>& addresses, uint16_t port);
-    // Begins to answer, after listen().
+    // Begins to answer. Called after listen().
     void start();
-    // Jobs that it has begun may still run behind this, and threads call watch(), but none in the destructor.
+    // Stops the thread. Jobs that the server started may still run after this call, and threads may still call watch(),
+    // but neither may happen during the destructor.
     void stop();
 
     uint16_t port() const { return port_; }
 
-    // Calls `lost` once, on the server's thread, when the other side of the socket closes it. Takes the socket, which
-    // is closed at once when the server has stopped.
+    // Calls `lost` once, on the server's thread, when the other side closes the socket. The server owns the socket, and
+    // closes it at once if it has stopped.
     void watch(int fd, std::function<void()> lost);
 
   private:
     struct Host {
         size_t connections = 0, proving = 0, leases = 0;
-        uint64_t turn = 0, used_ns = 0;  // the last one in which it asked, and how long its answers took then
+        uint64_t turn = 0, used_ns = 0;  // last turn in which it asked, and the time that its answers took in that turn
     };
     struct Connection {
         explicit Connection(const Secret& secret) : acceptor(secret) {}
 
         int fd = -1;
         uint64_t id = 0;
-        std::string address;              // of its host
-        Host* host = nullptr;             // null: we connected it
-        std::unique_ptr<TlsSession> tls;  // null: none; `in` is what it says, `out` is sealed
+        std::string address;              // key of its host in hosts_
+        Host* host = nullptr;             // null if this engine made the connection
+        std::unique_ptr<TlsSession> tls;  // null without TLS; `in` is decrypted, `out` is encrypted
         Acceptor acceptor;
         bool is_proving = false;
         std::string in, out;
-        bool answering = false;      // by a job: no further message is read meanwhile
-        bool waits_turn = false;     // nor while there are questions, for which its host has no time left in this turn
-        uint64_t deadline_ns = 0;    // when what has begun must be done; 0: nothing has
-        uint64_t used_ns = 0;        // when something came last
-        std::function<void()> lost;  // of a connection that we only watch, or that is a lease
+        bool answering = false;  // a job is answering; no further message is read meanwhile
+        // Its host has used up its time, and questions wait; no further message is read meanwhile.
+        bool waits_turn = false;
+        uint64_t deadline_ns = 0;    // deadline of the handshake or message in progress; 0 if there is no deadline
+        uint64_t used_ns = 0;        // time of the last received bytes
+        std::function<void()> lost;  // callback of a watched connection or of a lease
     };
 
     void run();
     void listen_for(uint32_t events);
     void accept_all(int listener);
     void accepted(int fd, const SocketAddress& from);
-    // Closes a connection that can be spared. False: there is none.
+    // Closes a connection that can be spared. Returns false if there is no such connection.
     bool make_room(bool proving_only);
     void end_late(uint64_t now_ns);
     void readable(Connection& connection);
-    // False: the connection is to be closed.
+    // take_in(), advance(), take_questions() and flush() return false if the connection must be closed.
     bool take_in(Connection& connection, std::string_view came);
     bool advance(Connection& connection);
     void say(Connection& connection, std::string_view plain);
     bool take_questions(Connection& connection);
-    bool has_time(Host& host) const;  // left in this turn
+    bool has_time(Host& host) const;  // true if it has time left in this turn
     void take_turns();
     bool flush(Connection& connection);
     void handle(Connection& connection, const FrameHeader& header, const Json& body);
@@ -103,7 +105,7 @@ class ControlServer {
     void wake();
     void take_posted();
     void drop(uint64_t id);
-    // It is not ours any more.
+    // Removes the connection from the server without closing it.
     Stream release(uint64_t id);
     std::unique_ptr<Connection> forget(uint64_t id);
     void set_deadline(Connection& connection, uint64_t deadline_ns);
@@ -113,23 +115,24 @@ class ControlServer {
     const Callbacks callbacks_;
     std::vector<int> listeners_;
     int epoll_ = -1;
-    int event_ = -1;  // open until the end: whoever wakes a server that has stopped must not write to another file
+    int event_ = -1;  // stays open until the end, so that a late wake() does not write to another file
     uint16_t port_ = 0;
     size_t most_ = kMaxConnections;
     std::thread thread_;
     std::atomic<bool> stopped_{false};
 
-    // Of the thread.
-    std::map<uint64_t, std::unique_ptr<Connection>> connections_;  // by id
+    // Members of the server's thread:
+    std::map<uint64_t, std::unique_ptr<Connection>> connections_;  // indexed by id
     std::map<std::string, Host> hosts_;
-    size_t accepted_ = 0, proving_ = 0, timed_ = 0;  // of connections_: that came, ..., that have a deadline
-    uint64_t next_id_ = 1024;                        // smaller ones are the event's and the listeners'
-    uint64_t resume_ns_ = 0;  // when connections are accepted again: there were no descriptors; 0: they are
+    // Numbers of connections that were accepted, that are in the handshake, and that have a deadline.
+    size_t accepted_ = 0, proving_ = 0, timed_ = 0;
+    uint64_t next_id_ = 1024;  // smaller ids are the event's and the listeners'
+    uint64_t resume_ns_ = 0;   // when accepting continues after descriptors ran out; 0 if it does not pause
     uint64_t looked_ns_ = 0;
     uint64_t turn_ = 1;
-    std::vector<uint64_t> turns_;  // connections that wait for one
+    std::vector<uint64_t> turns_;  // connections that wait for their host's turn
 
-    std::mutex mutex_;  // of what others post
+    std::mutex mutex_;  // guards the lists that other threads fill
     std::vector<std::pair<uint64_t, std::string>> replies_;
     std::vector<std::unique_ptr<Connection>> watched_;
 };

@@ -17,8 +17,8 @@ namespace rove::tent {
 
 namespace {
 
-constexpr size_t kSealBytes = 65'536;         // of what is sent: so much is encrypted at a time
-constexpr uint64_t kReplyNs = 1'000'000'000;  // for what TLS itself answers
+constexpr size_t kSealBytes = 65'536;         // bytes that are encrypted at a time when sending
+constexpr uint64_t kReplyNs = 1'000'000'000;  // time to send the answers of TLS itself
 
 }  // namespace
 

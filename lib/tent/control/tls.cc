@@ -10,8 +10,9 @@ namespace rove::tent {
 namespace {
 
 constexpr uint8_t kHandshakeRecord = 22;  // ContentType of RFC 8446, B.1
-constexpr size_t kMaxPlain = 16'384;      // bytes of a record
-// Alert, TLS 1.2, two bytes: fatal, protocol_version (RFC 8446, B.2). OpenSSL does not answer what is no TLS at all.
+constexpr size_t kMaxPlain = 16'384;      // bytes of the largest record
+// The alert is of TLS 1.2 and has two bytes: fatal, protocol_version (RFC 8446, B.2). OpenSSL itself does not answer
+// bytes that are not TLS.
 constexpr std::string_view kNoTlsAlert{"\x15\x03\x03\x00\x02\x02\x46", 7};
 
 Status refuse_certificate(const std::string& key, const std::string& file) {
@@ -31,7 +32,7 @@ Status TlsContext::load(const TlsFiles& files, const std::string& prefix, std::s
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-    // Connections are few and long: no session is resumed.
+    // Connections are few and long, so no session is resumed.
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(context, 0);
     const bool trusts = files.ca_file.empty()
@@ -101,7 +102,7 @@ void TlsSession::drain(std::string* wire) {
     (void)BIO_reset(out_);
 }
 
-// Whether the session goes on after what OpenSSL returned.
+// Returns true if the session continues after this result of OpenSSL.
 bool TlsSession::fail(int result) {
     const int error = SSL_get_error(session_.get(), result);
     if (error == SSL_ERROR_WANT_READ) return true;
@@ -121,7 +122,7 @@ bool TlsSession::fail(int result) {
 bool TlsSession::seal(std::string_view plain, std::string* wire) {
     if (!is_open_ || !error_.empty()) return false;
     ERR_clear_error();
-    // Into memory it is written as a whole.
+    // A write to memory is never partial.
     const bool sealed = plain.empty() || SSL_write(session_.get(), plain.data(), static_cast<int>(plain.size())) > 0;
     drain(wire);
     return sealed;

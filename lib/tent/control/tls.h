@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS by OpenSSL, without I/O: bytes that came go in, bytes to send come out. Of connections between engines, and of
-// those to redis.
+// TLS by OpenSSL, without I/O: received bytes go in, bytes to send come out. It is for connections between engines, and
+// for connections to redis.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -15,11 +15,11 @@
 
 namespace rove::tent {
 
-// What all sessions of one kind have in common: whom we trust, and which certificate is ours. Any thread.
+// The common part of all sessions of one kind: the trusted authorities and the own certificate. Any thread may use it.
 class TlsContext {
   public:
-    // `prefix`: of the names of the keys that the files are from, for messages. kInvalidArgument: a file cannot be
-    // used.
+    // `prefix` begins the names of the configuration keys that name the files, for messages. Returns kInvalidArgument
+    // if a file cannot be used.
     static Status load(const TlsFiles& files, const std::string& prefix, std::shared_ptr<const TlsContext>* out);
 
     SSL_CTX* get() const { return context_.get(); }
@@ -31,20 +31,20 @@ class TlsContext {
     std::unique_ptr<SSL_CTX, Free> context_;
 };
 
-// One connection. One thread at a time.
+// The TLS session of one connection. One thread at a time may use it.
 class TlsSession {
   public:
     enum class End : uint8_t { kInitiator, kAcceptor };
 
-    // Each end wants a certificate of the other that the context trusts. `host`: the other's must be of this name or
-    // address; "": of any.
+    // Each end requires a certificate from the other one that the context trusts. The other's certificate must be for
+    // the name or address `host`; "" accepts any.
     TlsSession(const TlsContext& context, End end, const std::string& host = "");
 
-    // Takes what came, appends what it says to `plain`, and what is to be sent because of it to `wire`. An initiator
-    // begins with a call without bytes. False: the session is over; error() says why, and what was said before, and an
-    // answer, may have been appended.
+    // Decrypts received bytes. Appends the data to `plain`, and the bytes to send in response to `wire`. An initiator
+    // begins with a call without bytes. Returns false if the session is over: error() has the reason, and data that
+    // came before and an answer may have been appended.
     bool take(std::string_view came, std::string* plain, std::string* wire);
-    // Appends what says `plain` to `wire`. False: the session is not open.
+    // Encrypts `plain` and appends the result to `wire`. Returns false if the session is not open.
     bool seal(std::string_view plain, std::string* wire);
     bool is_open() const { return is_open_; }
     const std::string& error() const { return error_; }
@@ -58,7 +58,7 @@ class TlsSession {
         void operator()(SSL* session) const { SSL_free(session); }
     };
     std::unique_ptr<SSL, Free> session_;
-    BIO *in_ = nullptr, *out_ = nullptr;  // the session's
+    BIO *in_ = nullptr, *out_ = nullptr;  // owned by the session
     bool is_acceptor_ = false;
     bool has_begun_ = false, is_open_ = false;
     std::string error_;

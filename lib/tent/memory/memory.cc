@@ -21,9 +21,9 @@ std::shared_ptr<LocalBuffer> LocalMemory::serve(uint64_t address, uint64_t lengt
     return buffer;
 }
 
-// With the lock.
+// The caller holds the lock.
 std::shared_ptr<LocalBuffer> LocalMemory::find(uint64_t address, uint64_t length) const {
-    // As SegmentDesc::find(): the first that is looked at holds it, unless buffers overlap.
+    // This searches like SegmentDesc::find(): unless buffers overlap, the first one that is checked holds the range.
     for (auto at = buffers_.upper_bound(address); at != buffers_.begin();) {
         --at;
         if (at->second->holds(address, length)) return at->second;
@@ -33,7 +33,7 @@ std::shared_ptr<LocalBuffer> LocalMemory::find(uint64_t address, uint64_t length
 
 std::shared_ptr<LocalBuffer> LocalMemory::exact(uint64_t address, uint64_t length) const {
     const std::shared_lock lock(mutex_);
-    // Those of one address stand in the order in which they came.
+    // Buffers with the same address are in the order in which they were registered.
     for (auto [begin, at] = buffers_.equal_range(address); at != begin;) {
         --at;
         if (length == 0 || at->second->length == length) return at->second;
@@ -50,7 +50,8 @@ void LocalMemory::add(std::shared_ptr<LocalBuffer> buffer) {
 
 bool LocalMemory::remove_unused(const LocalBuffer& buffer) {
     const std::lock_guard lock(mutex_);
-    // First: a task that counts itself without the lock either sees this, or we see it.
+    // This comes first: either a task that counts itself without the lock sees this change, or this thread sees the
+    // task.
     change_.fetch_add(1);
     if (buffer.is_used()) return false;
     for (auto [at, end] = buffers_.equal_range(buffer.address); at != end; ++at) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the program registered, and memory that the engine allocated for it. Units: bytes.
+// The memory that the program registered, and the memory that the engine allocated for it. Units: bytes.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -25,40 +25,42 @@ struct Registration {
     uint32_t lkey = 0, rkey = 0;
 };
 
-// What is in LocalMemory does not change but for its counts: any thread reads it.
+// A buffer in LocalMemory does not change, except for its counts, so any thread may read it.
 struct LocalBuffer {
     uint64_t address = 0, length = 0;
     std::string location = "*";
-    int numa_node = -1;  // of "cpu:N", or where its pages are; -1: not known
+    int numa_node = -1;  // N of "cpu:N", or the node of its pages; -1 if not known
     Permission permission = Permission::kGlobalReadWrite;
-    bool writable = true;                  // by us: not a read-only mapping
-    std::vector<Registration> registered;  // by device
-    std::optional<ObjectId> shared;        // the memory behind it, if others of this machine can map that
-    uint32_t registrations = 1;            // of the same address and length; Engine::registering_ guards it
+    bool writable = true;                  // false if our mapping is read-only
+    std::vector<Registration> registered;  // indexed by device
+    std::optional<ObjectId> shared;        // memory object behind it, if other processes of this machine can map it
+    uint32_t registrations = 1;  // registrations of the same address and length; guarded by Engine::registering_
     TaskCounts tasks;
-    std::atomic<uint32_t> served{0};  // requests of peers that are being answered by tcp
+    std::atomic<uint32_t> served{0};  // requests of peers that tcp is answering
 
     bool holds(uint64_t start, uint64_t bytes) const { return bytes <= length && start - address <= length - bytes; }
     bool is_used() const { return tasks.unfinished() != 0 || served.load() != 0; }
 };
 
-// Any thread: lookups share the lock. Registering is the engine's, which serialises it.
+// Any thread may use it, and lookups share the lock. The engine serialises registrations.
 class LocalMemory {
   public:
-    // The buffer that holds all of [address, address + length), or null. A task begins with it: it stays registered
-    // until that is finished, by `shard`. `*change` is change() when it was found.
+    // Returns the buffer that holds all of [address, address + length), or null. A task of `shard` begins with it, and
+    // the buffer stays registered until that task is finished. `*change` is the value of change() when the buffer was
+    // found.
     std::shared_ptr<LocalBuffer> acquire(uint64_t address, uint64_t length, uint8_t shard, uint64_t* change);
-    // The same for a request of a peer, until LocalBuffer::served is counted down.
+    // Returns the buffer for a request of a peer. It stays registered until LocalBuffer::served is counted down.
     std::shared_ptr<LocalBuffer> serve(uint64_t address, uint64_t length);
-    // Another number after each registration and its end. Whoever has counted a task with a buffer, and sees the number
-    // with which the buffer was found, has it registered as with acquire().
+    // Returns a number that changes after each registration and each end of one. If a thread counts a task with a
+    // buffer, and then sees the number with which the buffer was found, the buffer stays registered as after acquire().
     uint64_t change() const { return change_.load(); }
-    // The buffer of exactly this place, or null. Length 0: what was registered at `address` last.
+    // Returns the buffer of exactly this range, or null. Length 0 finds the buffer that was registered at `address`
+    // last.
     std::shared_ptr<LocalBuffer> exact(uint64_t address, uint64_t length) const;
     void add(std::shared_ptr<LocalBuffer> buffer);
-    // False: it is used, and stays.
+    // Returns false if the buffer is used; then it stays.
     bool remove_unused(const LocalBuffer& buffer);
-    // How many have bytes in [address, address + length).
+    // Returns how many buffers have bytes in [address, address + length).
     size_t count_overlapping(uint64_t address, uint64_t length) const;
     std::vector<std::shared_ptr<LocalBuffer>> all() const;
 
@@ -67,7 +69,7 @@ class LocalMemory {
 
     mutable std::shared_mutex mutex_;
     std::atomic<uint64_t> change_{1};
-    std::multimap<uint64_t, std::shared_ptr<LocalBuffer>> buffers_;  // by address
+    std::multimap<uint64_t, std::shared_ptr<LocalBuffer>> buffers_;  // indexed by address
 };
 
 }  // namespace rove::tent

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 
-// The page behind the memory.
+// The content of the page behind the memory.
 struct Trailer {
     static constexpr uint64_t kMagic = 0x314D454D45564F52;  // "ROVEMEM1"
 
@@ -29,7 +29,7 @@ struct Trailer {
 };
 static_assert(sizeof(Trailer) <= kPage && std::atomic<uint32_t>::is_always_lock_free);
 
-// The last page of a mapping.
+// Returns the last page of a mapping.
 Trailer* trailer(void* address, uint64_t bytes) {
     return std::launder(reinterpret_cast<Trailer*>(static_cast<uint8_t*>(address) + bytes - kPage));
 }
@@ -54,7 +54,7 @@ Status SharedMemory::create(uint64_t length, bool writable, bool huge, std::uniq
     if (memory->fd_ < 0 || fstat(memory->fd_, &about) != 0) return failed();
     const uint64_t page = huge ? static_cast<uint64_t>(about.st_blksize) : kPage;
     const uint64_t bytes = (length + kPage + page - 1) / page * page;
-    // Allocated now: what the kernel does not have is an error here and no SIGBUS later.
+    // The memory is allocated now, so that a lack of it is an error here and not a SIGBUS later.
     if ((errno = posix_fallocate(memory->fd_, 0, static_cast<off_t>(bytes))) != 0) return failed();
     void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd_, 0);
     if (address == MAP_FAILED) return failed();

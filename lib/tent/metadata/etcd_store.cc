@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// etcd, by the JSON gateway of its v3 API (etcd.io/docs/v3.4/dev-guide/api_grpc_gateway): HTTP POSTs, keys and values
-// in base64. A key is attached to a lease of ours, and taken in a transaction; what others do is told by a watch, an
-// answer that goes on, a line of JSON for each change. ETCDCTL_USER, "NAME:PASSWORD", is read from the environment, as
-// etcdctl does: a password is not for a configuration file.
+// etcd by the JSON gateway of its v3 API (etcd.io/docs/v3.4/dev-guide/api_grpc_gateway): HTTP POSTs with keys and
+// values in base64. A key is attached to a lease of this process, and is taken in a transaction. A watch reports
+// changes of other processes: an HTTP answer that does not end, with a line of JSON for each change. ETCDCTL_USER,
+// "NAME:PASSWORD", comes from the environment, as with etcdctl: a password does not belong in a configuration file.
 #include <cstdlib>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -20,11 +20,11 @@ constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 
 class EtcdServer {
   public:
-    // `config` is there as long as this.
+    // `config` must outlive the object.
     EtcdServer(const std::string& server, const StoreConfig& config)
         : base_((server.find("://") == std::string::npos ? "http://" : "") + server + "/v3/"), config_(config) {}
 
-    // A token for the next request: they are few, and tokens end.
+    // Gets a token for the next request. Requests are few, and tokens expire.
     bool authenticate(std::string* token, std::string* why) const {
         const char* user = secure_getenv("ETCDCTL_USER");
         if (user == nullptr || *user == 0) return true;
@@ -70,7 +70,7 @@ class EtcdListener {
           changed_(std::move(changed)) {}
 
     void listen() {
-        // All keys from the prefix up to what follows the last of them.
+        // The range has all keys with the prefix: its end is the prefix with the last byte incremented.
         std::string end = prefix_;
         ++end.back();
         const Json range{{"key", base64_encode(prefix_)}, {"range_end", base64_encode(end)}};
@@ -99,7 +99,7 @@ class EtcdListener {
             if (!line || result == line->end() || !result->is_object()) return false;
             bool is_canceled = false;
             if (get(*result, "canceled", &is_canceled) && is_canceled) return false;
-            // What happened before it began to watch is not told.
+            // Changes before the watch began are not reported.
             if (!std::exchange(is_watching_, true)) changed_("");
             const Json* events = get_array(*result, "events", kMaxEvents);
             if (events == nullptr) continue;
@@ -152,7 +152,7 @@ class EtcdStore : public MetadataStore {
         if (instead) {
             condition["value"] = base64_encode(*instead);
         } else {
-            condition["create_revision"] = "0";  // it was never created
+            condition["create_revision"] = "0";  // the key was never created
         }
         const Json put{{"key", base64_encode(key)}, {"value", base64_encode(value)}, {"lease", lease_}};
         Json answer;
@@ -171,7 +171,7 @@ class EtcdStore : public MetadataStore {
         std::string seconds;
         const auto result = answer.find("result");
         if (result == answer.end() || !result->is_object() || !tent::get(*result, "TTL", &seconds) || seconds == "0") {
-            lease_.clear();  // etcd was away for longer than it lasts
+            lease_.clear();  // etcd was unreachable for longer than the lease lasts
             return status;
         }
         std::optional<std::string> found;
@@ -180,7 +180,7 @@ class EtcdStore : public MetadataStore {
         return status;
     }
 
-    // What is attached to the lease goes with it; what another has put there is not.
+    // Revoking the lease removes the keys that are attached to it, but not a key that another process has put there.
     Status give_back(const std::string&, const std::string&) override {
         const std::lock_guard lock(mutex_);
         Json answer;
@@ -193,7 +193,7 @@ class EtcdStore : public MetadataStore {
     }
 
   private:
-    // With mutex_.
+    // The caller holds mutex_.
     Status grant() {
         if (!lease_.empty()) return {};
         Json answer;
@@ -218,7 +218,7 @@ class EtcdStore : public MetadataStore {
     const std::vector<std::string> servers_;
     const StoreConfig config_;
     std::mutex mutex_;
-    std::string lease_;  // "": none
+    std::string lease_;  // "" if there is no lease
 };
 
 }  // namespace

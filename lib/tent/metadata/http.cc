@@ -14,7 +14,7 @@ namespace rove::tent {
 namespace {
 
 constexpr size_t kMaxAnswer = 1 << 20;  // bytes
-constexpr long kConnectMs = 2000;       // of an answer that may take as long as it likes
+constexpr long kConnectMs = 2000;       // limit for connecting, if the answer has no limit
 
 size_t collect(const char* data, size_t size, size_t count, void* text) {
     auto& answer = *static_cast<std::string*>(text);
@@ -27,7 +27,7 @@ size_t hand_on(const char* data, size_t size, size_t count, void* take) {
     return (*static_cast<std::function<bool(std::string_view)>*>(take))({data, size * count}) ? size * count : 0;
 }
 
-// A request as libcurl has it, but for what takes the answer. `request` is there as long as this.
+// A libcurl request, except for the receiver of the answer. `request` must outlive it.
 class Prepared {
   public:
     Prepared(const HttpRequest& request, const StoreConfig& config)
@@ -96,7 +96,7 @@ void HttpStream::run(const HttpRequest& request, const StoreConfig& config,
     prepared.set(CURLOPT_WRITEFUNCTION, hand_on);
     prepared.set(CURLOPT_WRITEDATA, &take);
     prepared.set(CURLOPT_CONNECTTIMEOUT_MS, kConnectMs);
-    // A server that has lost its power says nothing either.
+    // A server that has lost its power is silent, too. Keepalive finds that out.
     prepared.set(CURLOPT_TCP_KEEPALIVE, 1L);
     prepared.set(CURLOPT_TCP_KEEPIDLE, 5L);
     prepared.set(CURLOPT_TCP_KEEPINTVL, 5L);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of HTTP, by libcurl; with TLS to servers that are named https://.
+// HTTP requests by libcurl, with TLS to servers that are named https://.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,12 @@ struct HttpAnswer {
     std::string text;
 };
 
-// False: it had no answer within `timeout_ms`; `*error` says why. Answers of more than a mebibyte are none.
+// Returns false, with the reason in `*error`, if there is no answer within `timeout_ms`, or the answer is longer than 1
+// MiB.
 bool http_request(const HttpRequest& request, const StoreConfig& config, long timeout_ms, HttpAnswer* answer,
                   std::string* error);
 
-// An answer that comes in pieces, and has no end of its own.
+// An answer that comes in pieces and does not end by itself.
 class HttpStream {
   public:
     HttpStream();
@@ -36,19 +37,19 @@ class HttpStream {
     HttpStream(const HttpStream&) = delete;
     HttpStream& operator=(const HttpStream&) = delete;
 
-    // Calls `take` with each piece, until it returns false, the server ends the answer, or interrupt() is called. On a
-    // thread that takes no SIGPIPE.
+    // Calls `take` with each piece until it returns false, the server ends the answer, or interrupt() is called. The
+    // calling thread must block SIGPIPE.
     void run(const HttpRequest& request, const StoreConfig& config, std::function<bool(std::string_view)> take);
-    // Ends run(), also one that will begin. Any thread.
+    // Ends run(), also a later run(). Any thread may call it.
     void interrupt();
     bool is_interrupted() const { return interrupted_.load(); }
 
   private:
-    void* const multi_;  // libcurl's
+    void* const multi_;  // handle of libcurl
     std::atomic<bool> interrupted_{false};
 };
 
-// As in a query (RFC 3986).
+// Encodes text for a query (RFC 3986).
 std::string percent_encode(std::string_view text);
 
 }  // namespace rove::tent

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An HTTP server as Mooncake's: GET, PUT and DELETE of URL?key=KEY, 404 if there is no such key. It knows neither
-// conditions nor time: two processes that take a name at the same moment may both believe to have it, until one keeps
-// it, and the name of a process that was killed stays until another takes it.
+// An HTTP server like Mooncake's: GET, PUT and DELETE of URL?key=KEY, with 404 if there is no such key. It has neither
+// conditions nor expiry. Two processes that take a name at the same moment may both believe that they have it, until
+// keep() shows one of them the other's value. The name of a process that was killed stays until another process takes
+// it.
 #include "tent/metadata/http.h"
 #include "tent/metadata/store.h"
 
@@ -50,7 +51,7 @@ class HttpStore : public MetadataStore {
     }
 
   private:
-    // Answers are 200 and, where nothing is there, 404.
+    // Valid answers are 200 and, if there is no such key, 404.
     Status call(const char* method, const std::string& key, const std::string& body, HttpAnswer* answer) {
         std::string error;
         for (const std::string& server : servers_) {

@@ -14,7 +14,7 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kAskNs = 1'000'000'000;
-constexpr int kAttempts = 3;  // to take a name that others want, too
+constexpr int kAttempts = 3;  // attempts to take a name that other processes want too
 constexpr const char* kAddress = "rpc_server_addr";
 
 constexpr std::string_view kPrefix = "rove/tent/";
@@ -53,7 +53,8 @@ Status Names::publish(const std::string& name, const std::string& address) {
     return {};
 }
 
-// The name of a process that has ended, without a word or a moment ago, is free.
+// Takes the name unless a living process has it. The name of a process that was killed, or that ended a moment ago, is
+// free.
 Status Names::take(const std::string& name, const std::string& value) {
     std::string other;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -78,7 +79,8 @@ void Names::keep() {
     while (!end_.wait_for(lock, std::chrono::milliseconds(ttl_s_ * 1000 / 3), [this] { return ends_; })) {
         lock.unlock();
         bool kept = false, taken = false;
-        // A store that was away for too long has forgotten the name. Whoever took it meanwhile has it.
+        // A store that was unreachable for too long has forgotten the name. If another process has taken it meanwhile,
+        // that process has it.
         if (store_->keep(key(name_), value_, &kept).ok() && !kept)
             (void)store_->take(key(name_), value_, std::nullopt, &taken);
         lock.lock();

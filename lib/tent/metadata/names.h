@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments by name: what a metadata store says of them.
+// The names of segments, as a metadata store has them.
 #pragma once
 
 #include <condition_variable>
@@ -16,18 +16,19 @@ namespace rove::tent {
 
 class Names {
   public:
-    // `credentials` are there as long as this. `ttl_s`: as the store has it.
+    // `credentials` must outlive the object. `ttl_s` is the time to live of the store, in seconds.
     Names(std::unique_ptr<MetadataStore> store, const Credentials& credentials, uint32_t ttl_s)
         : store_(std::move(store)), credentials_(credentials), ttl_s_(ttl_s) {}
-    ~Names();  // withdraws what was published, unless another process has the name by now
+    ~Names();  // withdraws the published name, unless another process has taken it
 
-    // From now on `name` is at `address` (host:port of a control server); a thread keeps it so. kInvalidArgument: a
-    // living process has the name.
+    // Publishes that `name` is at `address` (host:port of a control server); a thread keeps the entry alive. Returns
+    // kInvalidArgument if a living process has the name.
     Status publish(const std::string& name, const std::string& address);
-    // Where the process of a segment is, or was. kInvalidArgument: no such name.
+    // Finds the address of a segment's process, which may have ended. Returns kInvalidArgument if there is no such
+    // name.
     Status find(const std::string& name, std::string* address);
-    // From now on `changed` is called, on another thread, with names whose process may have gone, come or moved, and
-    // with "" when any may have: if the store tells. Once.
+    // Calls `changed` on another thread, if the store reports changes: with the name of a process that may have ended,
+    // started or moved, and with "" if that may be true of any process. May be called once.
     void watch(std::function<void(const std::string& name)> changed);
 
   private:
@@ -38,7 +39,7 @@ class Names {
     std::unique_ptr<StoreWatch> watch_;
     const Credentials& credentials_;
     const uint32_t ttl_s_;
-    std::string name_, value_;  // published
+    std::string name_, value_;  // published name and value
     std::mutex mutex_;
     std::condition_variable end_;
     bool ends_ = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libcurl has OpenSSL write to sockets without MSG_NOSIGNAL: a server that ends would end the program.
+// libcurl lets OpenSSL write to sockets without MSG_NOSIGNAL, so that a server that closes a connection would end the
+// program with SIGPIPE.
 #pragma once
 
 #include <signal.h>
@@ -7,7 +8,7 @@
 
 namespace rove::tent {
 
-// While it is there, no SIGPIPE comes of what this thread writes.
+// While the object exists, writes of this thread cause no SIGPIPE.
 class NoSigpipe {
   public:
     NoSigpipe() {

@@ -96,7 +96,7 @@ RedisReply RedisSession::read_list(const std::string& length, uint64_t deadline_
     RedisReply reply{Kind::kList, "", {}};
     for (std::string line; count != 0; --count) {
         if (!read_line(&line, deadline_ns) || line.empty()) return {Kind::kError, "no answer", {}};
-        // A list within a list is none of what we ask for.
+        // No command that is used here returns a list within a list.
         if (line[0] != ':' && line[0] != '$') return not_understood();
         RedisReply one =
             line[0] == ':' ? RedisReply{Kind::kNumber, line.substr(1), {}} : read_text(line.substr(1), deadline_ns);

@@ -16,7 +16,7 @@ namespace rove::tent {
 struct RedisReply {
     enum class Kind : uint8_t { kText, kNumber, kNothing, kList, kError };
     Kind kind = Kind::kError;
-    std::string text;               // a number's digits, or why there is none, too
+    std::string text;               // also the digits of a number, or the reason of an error
     std::vector<std::string> list;  // texts and numbers
 };
 
@@ -24,14 +24,14 @@ class RedisSession {
   public:
     static constexpr size_t kMaxReply = 1 << 20, kMaxList = 16;
 
-    // "HOST", "HOST:PORT", or the same behind "redis://" and, with TLS, "rediss://". MC_REDIS_USERNAME,
-    // MC_REDIS_PASSWORD and MC_REDIS_DB_INDEX are read from the environment, where the original has them: a password is
-    // not for a configuration file. False: `*error` says why.
+    // Opens a connection to "HOST" or "HOST:PORT", also with "redis://" or, for TLS, "rediss://" in front. The
+    // environment has MC_REDIS_USERNAME, MC_REDIS_PASSWORD and MC_REDIS_DB_INDEX, as in the original: a password does
+    // not belong in a configuration file. Returns false on failure, with the reason in `*error`.
     bool open(const std::string& server, const StoreConfig& config, uint64_t deadline_ns, std::string* error);
     RedisReply ask(std::initializer_list<std::string_view> words, uint64_t deadline_ns);
-    // What comes without being asked for.
+    // Receives the next message, also one that no command asked for.
     RedisReply next(uint64_t deadline_ns);
-    // The database that was chosen, as the server counts them.
+    // Returns the number of the selected database.
     static std::string database();
     int fd() const { return stream_.fd(); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// redis. A connection for each call, as calls are rare, and one that stays for what the server tells (redis.io/docs/
-// latest/develop/use/keyspace-notifications). A key has a time to live; what depends on its value is a script, which
-// redis runs in one step.
+// redis. Each call has its own connection, as calls are rare, and one connection stays for the server's notifications
+// (redis.io/docs/latest/develop/use/keyspace-notifications). A key has a time to live. Changes that depend on a key's
+// value are scripts, which redis runs in one step.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using Kind = RedisReply::Kind;
 
-// KEYS[1], the value that it must have, and what else there is.
+// The scripts take KEYS[1], the value that it must have, and further arguments.
 constexpr std::string_view kReplace =
     "if redis.call('GET',KEYS[1])~=ARGV[1] then return 0 end redis.call('SET',KEYS[1],ARGV[2],'PX',ARGV[3]) return 1";
 constexpr std::string_view kKeep =
@@ -59,14 +59,15 @@ class RedisListener {
     }
 
   private:
-    // interrupt() ends what waits for the socket; -1: for none. False: it was called.
+    // Sets the socket whose wait interrupt() ends; -1 for no socket. Returns false if interrupt() was called.
     bool is_interruptible(int fd) {
         const std::lock_guard lock(mutex_);
         fd_ = fd;
         return !interrupted_;
     }
     bool subscribe(RedisSession& session, const std::string& server, uint64_t deadline_ns) {
-        // Whoever may not ask finds out by what comes.
+        // A client that may not read this setting assumes that all events are on, and learns from the messages that
+        // arrive.
         const RedisReply set = session.ask({"CONFIG", "GET", "notify-keyspace-events"}, deadline_ns);
         const std::string events = set.list.size() == 2 ? set.list[1] : "KA";
         const bool has_all = events.find('A') != std::string::npos;
@@ -87,7 +88,8 @@ class RedisListener {
         while (true) {
             const RedisReply reply = session.next(UINT64_MAX);
             if (reply.kind != Kind::kList) return;
-            // "pmessage", the pattern, the channel, the event; that a key was kept is an event, too.
+            // A message has "pmessage", the pattern, the channel and the event. Keeping a key is an event too, which is
+            // ignored.
             const bool is_event = reply.list.size() == 4 && reply.list[2].starts_with(channel_);
             if (!is_event || (reply.list[3] != "set" && reply.list[3] != "del" && reply.list[3] != "expired")) continue;
             changed_(prefix_ + reply.list[2].substr(channel_.size()));
@@ -98,7 +100,7 @@ class RedisListener {
     const StoreConfig config_;
     const std::string prefix_;
     const MetadataStore::Changed changed_;
-    std::string channel_;  // what begins their names
+    std::string channel_;  // prefix of the channels' names
     std::mutex mutex_;
     bool interrupted_ = false;
     int fd_ = -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread of a watch: it listens to a store, and begins anew a second after it could not, or not any more.
+// The thread of a watch. It listens to a store, and starts again one second after that has failed or ended.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,8 @@ namespace rove::tent {
 
 class WatchThread : public StoreWatch {
   public:
-    // `listen` blocks as long as it is told of changes; `interrupt`, which any thread calls, ends it, also one that is
-    // about to begin.
+    // `listen` blocks while the store reports changes. `interrupt`, which any thread may call, ends it, also a later
+    // call.
     WatchThread(std::function<void()> listen, std::function<void()> interrupt)
         : listen_(std::move(listen)), interrupt_(std::move(interrupt)) {
         const NoSignals guard;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Python module `mooncake.engine`: the calls of Mooncake's classic TransferEngine that connectors of vLLM, SGLang
-// and LMCache make, over the TENT engine. Targets are named in each call, addresses are integers, and calls return 0 or
-// a negative number; why, the logger "mooncake.engine" says. Other Python threads run meanwhile.
+// and LMCache make, over the TENT engine. Each call names its target, addresses are integers, and calls return 0 or a
+// negative number. The logger "mooncake.engine" has the reason. Other Python threads run meanwhile.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -35,14 +35,14 @@ void warn(const std::string& text) {
     py::module_::import("logging").attr("getLogger")("mooncake.engine").attr("warning")("%s", text);
 }
 
-// 0, or -1 and a warning.
+// Returns 0, or warns and returns -1.
 int result(const char* call, const Status& status) {
     if (status.ok()) return 0;
     warn(std::string(call) + ": " + status.ToString());
     return -1;
 }
 
-// "10.0.0.1:12345" or "[fe80::1]:12345" or a host alone: the host.
+// Returns the host of "10.0.0.1:12345" or "[fe80::1]:12345", or the text itself if it is a host alone.
 std::string host_of(const std::string& name) {
     if (name.starts_with('[')) return name.substr(1, name.find(']') - 1);
     const size_t colon = name.find(':');
@@ -77,8 +77,9 @@ class Classic {
         engine_.reset();
     }
 
-    // "P2PHANDSHAKE": names are HOST:PORT, of get_rpc_port(). "etcd://SERVERS", "redis://SERVERS": `name` is ours.
-    // Protocol "tcp" leaves RDMA out, "rdma" takes what is there. `devices`: "rove0,rove1", "" or None for all.
+    // With "P2PHANDSHAKE", names are HOST:PORT, with the port of get_rpc_port(). With "etcd://SERVERS" or
+    // "redis://SERVERS", `name` is the name of this engine. Protocol "tcp" excludes RDMA; "rdma" uses every available
+    // transport. `devices` is a list such as "rove0,rove1", or "" or None for all.
     int initialize(const std::string& name, const std::string& metadata, const std::string& protocol,
                    const std::optional<std::string>& devices) {
         const size_t scheme = metadata.find("://");
@@ -124,13 +125,13 @@ class Classic {
     }
     int free(uintptr_t address) { return result("free_managed_buffer", engine().freeLocalMemory(pointer(address))); }
 
-    // A batch under way; 0: it was not taken.
+    // Returns a batch in progress, or 0 if it was refused.
     BatchID submit(const std::string& target, const Addresses& buffers, const Addresses& peers, const Lengths& lengths,
                    OpCode opcode, const Notify* notify, const std::string& hint) {
         BatchID batch = 0;
         Status status = try_submit(target, buffers, peers, lengths, opcode, notify, hint, &batch);
         if (status.ok()) return batch;
-        forget(target);  // what it published may be out of date
+        forget(target);  // its published description may be out of date
         result("transfer", status);
         return 0;
     }
@@ -142,19 +143,20 @@ class Classic {
         return batch == 0 ? -1 : wait({batch});
     }
 
-    // Until all are complete, one has failed, or their time is over; the batches are gone then. 0 or -1.
+    // Waits until all batches are complete, one has failed, or their time is over. Frees the batches. Returns 0 or -1.
     int wait(const std::vector<BatchID>& batches) {
         int code = 0;
         for (const BatchID batch : batches) {
             int state = 0;
             while (code == 0 && (state = poll(batch)) == 0) std::this_thread::yield();
             if (state < 0) code = -1;
-            if (state == 0) end(batch);  // another has failed
+            if (state == 0) end(batch);  // another batch has failed
         }
         return code;
     }
 
-    // 1: complete, 0: under way, -1: failed, -2: too late. Unless it is under way, the batch is gone then.
+    // Returns 1 if the batch is complete, 0 if it is in progress, -1 if it has failed, and -2 if its time is over.
+    // Frees the batch, unless it is in progress.
     int poll(BatchID batch) {
         TransferStatus status;
         if (!engine().getTransferStatus(batch, status).ok()) return -1;
@@ -282,7 +284,7 @@ class Classic {
 using Released = py::call_guard<py::gil_scoped_release>;
 using Class = py::class_<Classic>;
 
-// Of one buffer, and of lists of buffers.
+// Adds the calls for one buffer, and for lists of buffers.
 void add_transfers(Class& engine, const char* one, const char* list, const char* async, Classic::OpCode opcode) {
     const auto b = py::arg("buffer"), p = py::arg("peer_buffer_address"), l = py::arg("length");
     const auto bs = py::arg("buffers"), ps = py::arg("peer_buffer_addresses"), ls = py::arg("lengths");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python module `tent`, under Mooncake's names. Addresses are integers; what a Status would say is raised. Calls
-// that may wait let other Python threads run.
+// The Python module `tent`, with Mooncake's names. Addresses are integers, and an error in a Status is raised as an
+// exception. Calls that may wait let other Python threads run.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -25,7 +25,7 @@ void check(const Status& status) {
     throw py::error_already_set();
 }
 
-// `call()` without the interpreter's lock; its Status raised.
+// Runs `call()` without the interpreter's lock, and raises its Status.
 void run(auto&& call) {
     Status status;
     {
@@ -45,7 +45,7 @@ std::vector<void*> pointers(const std::vector<uintptr_t>& addresses) {
     return list;
 }
 
-// The end of an engine waits for its threads, and for its peers.
+// Deletes an engine without the interpreter's lock, since that waits for the engine's threads and its peers.
 struct WithoutTheLock {
     void operator()(TransferEngine* engine) const {
         const py::gil_scoped_release release;
@@ -75,8 +75,8 @@ BatchID allocate_batch(TransferEngine& engine, size_t size) {
     return batch;
 }
 
-// with engine.allocate_memory_guard(size) as address: ... The memory is there from the call on, and ends with the
-// block, or with the guard.
+// Usage: with engine.allocate_memory_guard(size) as address: ... The memory exists from this call until the block or
+// the guard ends.
 class MemoryGuard {
   public:
     MemoryGuard(TransferEngine& engine, size_t size, const MemoryOptions& options)
