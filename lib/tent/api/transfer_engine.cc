@@ -70,7 +70,7 @@ class Forks {
 
     std::mutex mutex_;  // held across fork()
     std::map<std::unique_ptr<Engine>*, Status*> engines_;
-    std::vector<Engine*> parents_;  // copies that are not used, kept so that they are no leaks
+    std::vector<Engine*> parents_;  // unused copies, kept so that they do not leak
 };
 
 }  // namespace

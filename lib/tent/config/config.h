@@ -85,9 +85,9 @@ struct Config {
     std::string rpc_server_hostname;  // empty for a suitable address (control/place.h)
     // HOST or HOST:PORT at which others reach it; empty for the address on which it listens.
     std::string advertised_address;
-    std::string secret_file;       // file with the secret, unless the environment has one; may be empty
-    TlsFiles tls;                  // keys tls_ca_file, tls_cert_file and tls_key_file for engines; all three or no one
-    uint16_t rpc_server_port = 0;  // 0 for any free port
+    std::string secret_file;  // file with the secret, unless the environment has one; may be empty
+    TlsFiles tls;             // keys tls_ca_file, tls_cert_file and tls_key_file for engines; all three, or all empty
+    uint16_t rpc_server_port = 0;             // 0 for any free port
     LogLevel log_level = LogLevel::kWarning;  // level of the whole process
     bool huge_pages = false;                  // applies to memory that the engine allocates
     bool merge_requests = true;               // merges neighbouring requests of one submit (T-14)
@@ -104,7 +104,7 @@ struct Config {
     // These apply to all transports, though the documents have the keys in [transports.rdma].
     QueueConfig queues;
     SlotConfig slots;
-    uint64_t max_timeout_ns = 10'000'000'000;  // limit for a request of which nothing is carried meanwhile
+    uint64_t max_timeout_ns = 10'000'000'000;  // time without progress after which a request ends as TIMEOUT
     uint64_t block_size = 65'536;  // key workers.block_size, in bytes; the least slice of a request that is cut (T-1)
     uint32_t max_retry_count = 8;  // key workers.max_retry_count, for a slice
     uint32_t num_workers = 1;      // key workers.num_workers

@@ -23,7 +23,7 @@ std::shared_ptr<LocalBuffer> LocalMemory::serve(uint64_t address, uint64_t lengt
 
 // The caller holds the lock.
 std::shared_ptr<LocalBuffer> LocalMemory::find(uint64_t address, uint64_t length) const {
-    // This searches like SegmentDesc::find(): unless buffers overlap, the first one that is checked holds the range.
+    // The search is as in SegmentDesc::find(): unless buffers overlap, the first one that is checked holds the range.
     for (auto at = buffers_.upper_bound(address); at != buffers_.begin();) {
         --at;
         if (at->second->holds(address, length)) return at->second;

@@ -24,8 +24,8 @@ struct HttpAnswer {
     std::string text;
 };
 
-// Returns false, with the reason in `*error`, if there is no answer within `timeout_ms`, or the answer is longer than 1
-// MiB.
+// Returns false, with the reason in `*error`, if there is no answer within `timeout_ms`, or the answer is longer than
+// 1 MiB.
 bool http_request(const HttpRequest& request, const StoreConfig& config, long timeout_ms, HttpAnswer* answer,
                   std::string* error);
 

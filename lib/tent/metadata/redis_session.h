@@ -25,7 +25,7 @@ class RedisSession {
     static constexpr size_t kMaxReply = 1 << 20, kMaxList = 16;
 
     // Opens a connection to "HOST" or "HOST:PORT", also with "redis://" or, for TLS, "rediss://" in front. The
-    // environment has MC_REDIS_USERNAME, MC_REDIS_PASSWORD and MC_REDIS_DB_INDEX, as in the original: a password does
+    // environment has MC_REDIS_USERNAME, MC_REDIS_PASSWORD and MC_REDIS_DB_INDEX, as in Mooncake: a password does
     // not belong in a configuration file. Returns false on failure, with the reason in `*error`.
     bool open(const std::string& server, const StoreConfig& config, uint64_t deadline_ns, std::string* error);
     RedisReply ask(std::initializer_list<std::string_view> words, uint64_t deadline_ns);
