@@ -356,7 +356,7 @@ class Storm {
                                                   : targets_[writer];
             constexpr Transport kHints[] = {kAny, kAny, kShm, kTcp};
             request.opcode = random() % 2 == 0 ? Request::READ : Request::WRITE;
-            request.source = local == nullptr ? sources_[writer] : local + at;
+            request.source = (local == nullptr ? sources_[writer] : local) + at;
             request.target_id = handles_[random() % kHandles].load();
             request.target_offset = reinterpret_cast<uint64_t>(remote == nullptr ? targets_[writer] : remote) + at;
             request.length = kPiece;
