@@ -25,6 +25,9 @@ constexpr const char* kSecret = "rove mesh 2";
 // The prefix lengths of addresses that were chosen automatically.
 constexpr const char *kIpv4Prefix = "/16", *kIpv6Prefix = "/64";
 constexpr uint32_t kTries = 3;  // attempts at a link that this process lacks a resource for, before find() reports it
+// The factor by which find() waits longer for a member whose socket has accepted the connection. Its process is alive
+// and may wait for a core, for example while hundreds of programs start on a few cores.
+constexpr int kBusyPeer = 10;
 // The limits on the links of one user's processes to us. Links of other users may take a part of this process's
 // descriptors.
 constexpr size_t kMaxLinks = BellPage::kBells, kOthersPart = 4;
@@ -301,12 +304,14 @@ MeshPort::Peer& MeshPort::reach(const std::string& member, std::chrono::millisec
 }
 
 std::optional<Port::ResolvedNextHop> MeshPort::find(const wire::Gid& neighbour, int timeout_ms) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+    const auto begun = std::chrono::steady_clock::now();
+    const auto timeout = std::chrono::milliseconds(timeout_ms);
     std::unique_lock lock(mutex_);
     for (;;) {
         const Peer* const peer = peer_of(neighbour);
         if (peer != nullptr && peer->link != nullptr) return ResolvedNextHop{*peer->outlet, peer->next_hop};
         const auto now = std::chrono::steady_clock::now();
+        const auto until = begun + (peer != nullptr && peer->connecting ? kBusyPeer * timeout : timeout);
         const int lacked = peer == nullptr ? 0 : peer->lacked;
         if (now >= until || (lacked != 0 && peer->tries >= kTries)) {
             errno = lacked != 0 ? lacked : EHOSTUNREACH;

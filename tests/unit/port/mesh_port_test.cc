@@ -51,7 +51,12 @@ class Member : public LinkObserver {
         EXPECT_TRUE(open) << error;
         if (!bridge) address_ = *parse_address(config.addresses.front().substr(0, config.addresses.front().find('/')));
         thread_ = std::jthread([this](const std::stop_token& stop) {
-            while (!stop.stop_requested()) event_loop_.wait(10'000'000);
+            while (!stop.stop_requested()) {
+                if (paused_)
+                    std::this_thread::sleep_for(1ms);
+                else
+                    event_loop_.wait(10'000'000);
+            }
         });
         port_.start();
     }
@@ -60,6 +65,8 @@ class Member : public LinkObserver {
         port_.close();
     }
 
+    // Stops or resumes serving the sockets, like a process that waits for a core.
+    void pause(bool paused) { paused_ = paused; }
     MeshPort& port() { return port_; }
     const wire::Gid& address() const { return address_; }
     std::optional<Port::ResolvedNextHop> find(const Member& other, int timeout_ms = 5000) {
@@ -147,6 +154,7 @@ class Member : public LinkObserver {
     EventLoop event_loop_;
     MeshPort port_;
     wire::Gid address_{};
+    std::atomic<bool> paused_{false};
     std::jthread thread_;
 };
 
@@ -413,6 +421,21 @@ TEST_F(MeshPortTest, APortIsStoppedAndStartedWhileOthersConnect) {
     done = true;
     strangers.join();
     EXPECT_TRUE(b.find(a));
+}
+
+TEST_F(MeshPortTest, AMemberThatWaitsForACoreIsFoundLater) {
+    Member a(folder_, "10.77.0.1"), b(folder_, "10.77.0.2");
+    b.pause(true);
+    std::this_thread::sleep_for(20ms);
+    std::jthread resumes([&] {
+        std::this_thread::sleep_for(400ms);
+        b.pause(false);
+    });
+    EXPECT_TRUE(a.find(b, 100));
+    // Nobody has this address.
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_FALSE(a.port().find(*parse_address("10.77.0.9"), 100));
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, 900ms);
 }
 
 }  // namespace
