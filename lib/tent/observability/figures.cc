@@ -14,7 +14,7 @@ namespace rove::tent {
 
 namespace {
 
-constexpr bool kNow = false;  // of Figure::counts
+constexpr bool kNow = false;  // Figure::counts of a gauge
 
 void for_each_shard(Engine& engine, auto&& read) {
     for (const auto& shard : engine.core().shards()) shard->with_lock([&] { read(*shard); });
@@ -141,7 +141,7 @@ std::vector<FigureRow> read_slots(Engine& engine) {
 }
 
 std::vector<FigureRow> read_transports(Engine& engine) {
-    std::vector<FigureRow> rows;  // one a shard, which SteadyFigures adds up
+    std::vector<FigureRow> rows;  // one for each shard; SteadyFigures adds them up
     for_each_shard(engine, [&](Shard& shard) {
         for (const auto& backend : shard.backends()) {
             const TransportCounters& c = shard.transports[static_cast<size_t>(backend->transport())];

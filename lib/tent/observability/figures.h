@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine counts, in all its shards, by device, rail, priority, slot and transport (T-24): for DPDK's telemetry
-// and for Prometheus.
+// The figures of the engine, over all its shards, by device, rail, priority, slot and transport (T-24). DPDK's
+// telemetry and Prometheus read them.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace rove::tent {
 class Engine;
 
 struct Figure {
-    const char* name;  // with its unit
+    const char* name;  // ends with its unit
     uint64_t value;
-    bool counts = true;  // it only grows
+    bool counts = true;  // true: a counter that only grows; false: a gauge
 };
 
 struct FigureRow {
@@ -30,27 +30,27 @@ struct FigureTable {
     const char* name;  // "devices"
     const char* row;   // "device"
     const char* help;
-    std::vector<FigureRow> (*read)(Engine& engine);  // takes the locks of the shards
+    std::vector<FigureRow> (*read)(Engine& engine);  // acquires the locks of the shards
 };
 
 std::span<const FigureTable> figure_tables();
 
-// Rows as a reader wants them who looks again and again: one for each `of`, the sum of those that share it, and counts
-// that never go back, though peers go and come again under the same name. One for each reader, who calls it for all
-// tables; not thread-safe.
+// Prepares rows for a reader that reads again and again. It returns one row for each `of`, the sum of the rows that
+// share it, and counters that never decrease, although a peer may disconnect and return under the same name. Each
+// reader has its own object and reads all tables with it. Not thread-safe.
 class SteadyFigures {
   public:
     std::vector<FigureRow> read(const FigureTable& table, Engine& engine);
 
   private:
     struct Count {
-        uint64_t last = 0;  // as it was counted
-        uint64_t gone = 0;  // what was counted before it fell
+        uint64_t last = 0;  // last value read from the engine
+        uint64_t gone = 0;  // sum of the values lost when the counter fell
     };
     std::map<std::string, Count> counts_;  // "rails/NAME/read_bytes"
 };
 
-// Of the requests that a transport completed with a priority, where there are any.
+// The requests that a transport completed with a priority. There is a row only if there were any.
 struct HistogramRow {
     std::string priority, transport;  // "high", "rdma"
     RequestHistograms seen;

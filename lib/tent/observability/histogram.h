@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often which size of a value was seen: a bucket for each power of two.
+// Counts values by size, with a bucket for each power of two.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace rove::tent {
 
 class Histogram {
   public:
-    // Bucket i has the values up to 2^i that are in none before; the last one has all that are greater.
+    // Bucket i counts the values up to 2^i that no earlier bucket counts. The last bucket counts all greater values
+    // too.
     static constexpr size_t kBuckets = 48;
 
     void add(uint64_t value) {
@@ -20,7 +21,7 @@ class Histogram {
         sum_ += value;
         greatest_ = std::max(greatest_, value);
     }
-    // All that another one saw.
+    // Adds all values of another histogram.
     void add(const Histogram& other) {
         for (size_t i = 0; i < kBuckets; ++i) counts_[i] += other.counts_[i];
         sum_ += other.sum_;
@@ -33,8 +34,9 @@ class Histogram {
     }
     uint64_t count() const { return count_up_to(kBuckets - 1); }
     uint64_t sum() const { return sum_; }
-    uint64_t greatest() const { return greatest_; }  // 0: there were none
-    // A value that `share` of all do not exceed, at most twice the least such; 0: there were none.
+    uint64_t greatest() const { return greatest_; }  // 0 if there were no values
+    // Returns a value that the fraction `share` of all values do not exceed. It is at most twice the least such value,
+    // and 0 if there were no values.
     uint64_t quantile(double share) const {
         const uint64_t all = count();
         uint64_t seen = 0;
@@ -48,7 +50,7 @@ class Histogram {
     uint64_t sum_ = 0, greatest_ = 0;
 };
 
-// Of the requests of a priority that a transport completed.
+// Histograms of the requests of a priority that a transport completed.
 struct RequestHistograms {
     Histogram latency_ns;  // from submitTransfer() to the last byte
     Histogram bytes;

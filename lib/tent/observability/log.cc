@@ -22,7 +22,7 @@ bool is_said(LogLevel level) {
     return level <= most.load(std::memory_order_relaxed);
 }
 
-// One write, so that lines of several threads do not mix.
+// Makes a single write, so that the lines of several threads do not mix.
 void write_line(LogLevel level, const char* format, va_list arguments, uint64_t left_out) {
     std::array<char, 1024> text;
     const int length = std::vsnprintf(text.data(), text.size(), format, arguments);
@@ -35,7 +35,7 @@ void write_line(LogLevel level, const char* format, va_list arguments, uint64_t 
 }  // namespace
 
 std::optional<LogLevel> parse_log_level(std::string_view name) {
-    const std::string text(name == "TRACE" ? "debug" : name);  // as MC_LOG_LEVEL has it
+    const std::string text(name == "TRACE" ? "debug" : name);  // the name in MC_LOG_LEVEL
     for (size_t i = 0; i < kNames.size(); ++i)
         if (strcasecmp(text.c_str(), kNames[i]) == 0) return static_cast<LogLevel>(i);
     return std::nullopt;

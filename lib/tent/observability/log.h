@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine says on standard error: "rove-tent: warning: ...", a line each.
+// Messages of the engine on standard error, such as "rove-tent: warning: ...", one line each.
 #pragma once
 
 #include <atomic>
@@ -10,18 +10,18 @@
 namespace rove::tent {
 
 enum class LogLevel : uint8_t { kError, kWarning, kInfo, kDebug };
-std::optional<LogLevel> parse_log_level(std::string_view name);  // "error", "warning", ... in any case
-// Of the process, whose engines share standard error: what is less grave is not said.
+std::optional<LogLevel> parse_log_level(std::string_view name);  // "error", "warning", ..., in upper or lower case
+// Sets the level of the process, since its engines share standard error. Less severe messages are suppressed.
 void set_log_level(LogLevel level);
 
-// One place in the code that may have much to say: it says 10 lines in 10 s; how many were left out stands at the end
-// of the next line.
+// Limits the messages from one place in the code to 10 lines in 10 s. The next line that is written ends with the
+// number of suppressed ones.
 class LogLimit {
   public:
     static constexpr uint32_t kLines = 10;
     static constexpr uint64_t kSpanNs = 10'000'000'000;
 
-    // Whether to say a line at `now_ns`; then `*left_out` is how many were not said before it.
+    // Returns true if a line may be written at `now_ns`. `*left_out` is then the number of lines suppressed before it.
     bool take(uint64_t now_ns, uint64_t* left_out);
 
   private:
@@ -31,7 +31,7 @@ class LogLimit {
 };
 
 [[gnu::format(printf, 2, 3)]] void log(LogLevel level, const char* format, ...);
-// For what peers, devices or programs may bring about again and again.
+// For messages that peers, devices or programs can cause repeatedly.
 [[gnu::format(printf, 3, 4)]] void log(LogLimit& limit, LogLevel level, const char* format, ...);
 
 }  // namespace rove::tent

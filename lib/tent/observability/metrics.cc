@@ -22,7 +22,7 @@ namespace rove::tent {
 
 namespace {
 
-// On a thread of the exposer's.
+// Collects the tables and histograms. It runs on a thread of the exposer.
 class Figures : public prometheus::Collectable {
   public:
     explicit Figures(Engine& engine) : engine_(engine) {}
@@ -73,7 +73,7 @@ class Figures : public prometheus::Collectable {
         families.push_back(std::move(bytes));
     }
 
-    // Buckets of 2^first, 2^(first + 2) ... 2^last, in `unit`.
+    // Makes buckets of 2^first, 2^(first + 2) ... 2^last, in `unit`.
     static prometheus::ClientMetric metric(const HistogramRow& row, const Histogram& seen, double unit, size_t first,
                                            size_t last) {
         prometheus::ClientMetric metric;
@@ -91,7 +91,7 @@ class Figures : public prometheus::Collectable {
     mutable SteadyFigures steady_;
 };
 
-// Whether the engine moves: who asks waits for the drive lock of each shard.
+// Reports whether the engine progresses: a request to it waits for the drive lock of each shard.
 class Health : public prometheus::Collectable {
   public:
     explicit Health(Engine& engine) : engine_(engine) {}
@@ -120,13 +120,13 @@ Status Metrics::start(const MetricsConfig& config, Engine& engine, std::unique_p
     metrics->figures_ = std::make_shared<Figures>(engine);
     metrics->health_ = std::make_shared<Health>(engine);
     const std::string address = config.http_host + ":" + std::to_string(config.http_port);
-    const NoSignals guard;  // of its threads
+    const NoSignals guard;  // its threads inherit the blocked signals
     Status status;
     try {
         metrics->exposer_ = std::make_unique<prometheus::Exposer>(address);
         metrics->exposer_->RegisterCollectable(metrics->figures_);
         metrics->exposer_->RegisterCollectable(metrics->health_, "/health");
-    } catch (const std::exception&) {  // which does not say why
+    } catch (const std::exception&) {  // the exception does not give the reason
         status = {Code::kInvalidArgument,
                   "keys 'metrics.http_host' and 'metrics.http_port': nobody can listen on " + address};
     }

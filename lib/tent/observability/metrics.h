@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine's figures for Prometheus: HTTP, /metrics ("tent_rail_read_bytes_total{rail="127.0.0.1:15000/rove0-rove1"}
-// 65536"), and /health, which answers while the engine moves.
+// Serves an engine's figures to Prometheus over HTTP: /metrics
+// ("tent_rail_read_bytes_total{rail="127.0.0.1:15000/rove0-rove1"} 65536"), and /health, which answers while the engine
+// progresses.
 #pragma once
 
 #include <prometheus/exposer.h>
@@ -16,7 +17,7 @@ class Engine;
 
 class Metrics {
   public:
-    // kInvalidArgument: it cannot listen there.
+    // Starts the server. Returns kInvalidArgument if it cannot listen on the configured address.
     static Status start(const MetricsConfig& config, Engine& engine, std::unique_ptr<Metrics>* out);
 
   private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The /tent commands. They run on DPDK's telemetry thread and take the shards' locks while they read what those count.
+// The /tent commands. They run on DPDK's telemetry thread, and acquire the shards' locks while they read the shards'
+// counters.
 #include "tent/observability/telemetry.h"
 
 #include <algorithm>
@@ -33,13 +34,13 @@ void add(rte_tel_data* data, const FigureRow& row, const Texts& texts = {}) {
     calls.start_dict(one);
     for (const auto& [key, value] : texts) calls.add_string(one, key, value.c_str());
     for (const Figure& figure : row.figures) calls.add_uint(one, figure.name, figure.value);
-    std::string key = row.of;  // letters, digits, '_' and '/' are what DPDK takes
+    std::string key = row.of;  // DPDK accepts only letters, digits, '_' and '/'
     for (char& c : key)
         if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '/') c = '_';
     calls.add_container(data, key.c_str(), one, 0);
 }
 
-// A dictionary that `fill(Engine&)` adds to for every engine.
+// Answers with a dictionary to which `fill(Engine&)` adds for every engine.
 int answer(rte_tel_data* data, auto&& fill) {
     telemetry_calls()->start_dict(data);
     const std::lock_guard lock(mutex);
@@ -56,7 +57,7 @@ int show_figures(const char* command, const char*, rte_tel_data* data) {
     });
 }
 
-// Half, 99 and 99.9 of 100 requests took, and had, at most so much (to a factor of two).
+// Shows the latency and the size that 50, 99 and 99.9 % of the requests do not exceed, to a factor of two.
 int show_requests(const char*, const char*, rte_tel_data* data) {
     return answer(data, [data](Engine& engine) {
         for (const HistogramRow& row : read_histograms(engine)) {
@@ -80,7 +81,7 @@ std::string listed(const auto& values, auto&& text) {
     return list;
 }
 
-// In the order in which they are tried; then what holds where none matches.
+// Shows the policies in the order in which they are tried, and then the default order where none matches.
 int show_policies(const char*, const char*, rte_tel_data* data) {
     return answer(data, [&](Engine& engine) {
         const auto transports = [](std::span<const Transport> order) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engines of this process in DPDK's telemetry: the tables of figures.h, such as /tent/devices; /tent/policies.
+// Shows the engines of this process in DPDK's telemetry: the tables of figures.h, such as /tent/devices, and
+// /tent/policies.
 #pragma once
 
 namespace rove::tent {

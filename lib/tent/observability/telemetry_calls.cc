@@ -7,8 +7,8 @@
 
 #include <optional>
 
-// These are the functions where they are linked in. They are hidden, so that no library of the program's is asked for
-// them: a program may have a DPDK of its own. u64 is uint since DPDK 23.03.
+// References to DPDK's functions where they are linked in. They are hidden, so that no library of the program can
+// resolve them: a program may have a DPDK of its own. The u64 function is called uint since DPDK 23.03.
 #if RTE_VERSION < RTE_VERSION_NUM(23, 3, 0, 0)
 #define ROVE_ADD_UINT "rte_tel_data_add_dict_u64"
 #else
@@ -24,7 +24,7 @@ extern "C" {
                                        int) asm("rte_tel_data_add_dict_container");
 }
 
-// (g++ 12 knows no attribute that makes an undefined weak function hidden.)
+// (In g++ 12 no attribute makes an undefined weak function hidden.)
 asm(".hidden rte_telemetry_register_cmd, rte_tel_data_alloc, rte_tel_data_start_dict, "
     "rte_tel_data_add_dict_string, " ROVE_ADD_UINT ", rte_tel_data_add_dict_container");
 
@@ -32,7 +32,7 @@ namespace rove::tent {
 
 namespace {
 
-constexpr const char* kVersion = "ROVE_1";  // lib/preload/version_script.py
+constexpr const char* kVersion = "ROVE_1";  // set by lib/preload/version_script.py
 
 template <class Function>
 bool find(Function*& function, Function* linked, const char* name) {

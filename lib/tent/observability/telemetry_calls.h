@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The telemetry of DPDK in this process: that of librove-verbs.so, which rove-run preloads, or of a program that has
-// the verbs inside. librove-tent.so does not need that library: its static storage for threads is too large for one
-// that is opened at run time, as a Python module is.
+// The telemetry of DPDK in this process: of librove-verbs.so, which rove-run preloads, or of a program that has the
+// verbs linked in. librove-tent.so does not depend on that library, whose static thread-local storage is too large for
+// a library opened at run time, such as a Python module.
 #pragma once
 
 #include <rte_telemetry.h>
@@ -19,7 +19,7 @@ struct TelemetryCalls {
     decltype(&rte_tel_data_add_dict_container) add_container;
 };
 
-// Null if there is no telemetry. Looked for once.
+// Returns null if there is no telemetry. The functions are looked up once.
 const TelemetryCalls* telemetry_calls();
 
 }  // namespace rove::tent

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice, the charge and the estimate; see device_selector.h for why it is as it is.
+// Choosing a device, charging it, and learning its bandwidth. The notes in device_selector.h explain why.
 #include "tent/placement/device_selector.h"
 
 #include <algorithm>
@@ -17,11 +17,12 @@ namespace rove::tent {
 namespace {
 
 constexpr double kBytesPerGigabit = 1e9 / 8;
-// An observation of so long has the documented weight. From 0.2 to 2 ms the loops of selector_loop_test.cc do as well.
+// An observation of at least this duration has the documented weight. Any value from 0.2 to 2 ms serves the loops of
+// selector_loop_test.cc equally well.
 constexpr double kFullSampleNs = 1e6;
-constexpr uint64_t kJitterSteps = 10;  // 0..9 times score_jitter_range, as documented
+constexpr uint64_t kJitterSteps = 10;  // jitter is 0 to 9 times score_jitter_range, as documented
 
-// SplitMix64's: a bijection of which every output bit depends on every input bit.
+// The mixing function of SplitMix64: a bijection in which every output bit depends on every input bit.
 uint64_t mix(uint64_t x) {
     x = (x + 0x9E3779B97F4A7C15) * 0xBF58476D1CE4E5B9;
     x = (x ^ x >> 27) * 0x94D049BB133111EB;
@@ -30,12 +31,12 @@ uint64_t mix(uint64_t x) {
 
 }  // namespace
 
-// 0..9 times the range, drawn once for each candidate of a call, so that the order is consistent (T-6).
+// Draws 0 to 9 times the range, once for each candidate of a call, so that the order of scores is consistent (T-6).
 class DeviceSelector::Jitter {
   public:
     Jitter(uint64_t call, double range) : random_(mix(call)), range_(range) {}
     double next() {
-        random_ = std::rotr(random_, 7);  // odd, so that each of 64 candidates sees other bits in front
+        random_ = std::rotr(random_, 7);  // odd, so that each of 64 candidates gets other leading bits
         return static_cast<double>(static_cast<int64_t>((random_ >> 32) * kJitterSteps >> 32)) * range_;
     }
 
@@ -44,11 +45,11 @@ class DeviceSelector::Jitter {
     double range_;
 };
 
-// The eligible devices of a call with their scores in s, the best first.
+// The eligible devices of a call with their scores in seconds, sorted with the best first.
 struct DeviceSelector::Candidates {
     void insert(uint8_t id, double of_id) {
         unsigned at = count++;
-        for (; at > 0 && of_id < score[at - 1]; --at) {  // a tie is the lower id's, which came first
+        for (; at > 0 && of_id < score[at - 1]; --at) {  // a tie goes to the lower id, which came first
             score[at] = score[at - 1];
             device[at] = device[at - 1];
         }
@@ -75,7 +76,7 @@ DeviceSelector::DeviceSelector(std::vector<Device> devices, const SelectorConfig
     }
 }
 
-// Inlined: the call would cost as much as what it does.
+// Always inlined, since the call would cost as much as the function itself.
 [[gnu::always_inline]] inline double DeviceSelector::score(uint8_t device, const uint8_t* ranks, uint64_t slice_bytes,
                                                            Jitter& jitter) const {
     const State& state = states_[device];
@@ -91,8 +92,8 @@ uint8_t DeviceSelector::choose_best(uint64_t eligible, const uint8_t* ranks, uin
     for (; eligible != 0; eligible &= eligible - 1) {
         const auto device = static_cast<uint8_t>(std::countr_zero(eligible));
         const double of_device = score(device, ranks, slice_bytes, jitter);
-        // A tie is the lower id's, which came first. Both are written without a branch: which is less is not to be
-        // predicted.
+        // A tie goes to the lower id, which came first. Both lines are written without a branch, since the outcome of
+        // the comparison cannot be predicted.
         best = of_device < least ? device : best;
         least = std::min(least, of_device);
     }
@@ -108,7 +109,7 @@ Status DeviceSelector::allocate(std::span<const uint64_t> slice_bytes, int numa_
         return none_eligible(device_mask);
     if (numa_node >= static_cast<int>(ranks_.size()) && !ranks_.empty()) [[unlikely]]
         return no_such_node(numa_node);
-    if (std::has_single_bit(eligible)) {  // nothing to choose
+    if (std::has_single_bit(eligible)) {  // no choice
         std::fill(devices_out.begin(), devices_out.end(), static_cast<uint8_t>(std::countr_zero(eligible)));
         charge_all(slice_bytes, devices_out);
         return {};
@@ -195,7 +196,8 @@ void DeviceSelector::choose_by_share(uint64_t eligible, const uint8_t* ranks, ui
     }
     const double slices_per_weight = static_cast<double>(devices_out.size()) / sum;
     size_t at = devices_out.size();
-    // From the last to the second; what is left, its own share and what rounding left over, is the best one's.
+    // Assigns the shares from the last device to the second. The best device gets its own share and the remainder of
+    // rounding.
     for (unsigned i = sorted.count; --i > 0;)
         for (auto share = static_cast<size_t>(weights[i] * slices_per_weight); share > 0 && at > 0; --share)
             devices_out[--at] = sorted.device[i];
@@ -203,14 +205,15 @@ void DeviceSelector::choose_by_share(uint64_t eligible, const uint8_t* ranks, ui
 }
 
 uint64_t DeviceSelector::count_calls(uint64_t by) {
-    // Two calls at once may get one number: a probe more or less. It saves a fifth of a call that one slice makes.
+    // Two concurrent calls may get the same number, which costs or adds one probe. The plain load and store save a
+    // fifth of the time of a call with one slice.
     const uint64_t before = calls_.load(kRelaxed);
     calls_.store(before + by, kRelaxed);
     return before;
 }
 
 void DeviceSelector::charge_all(std::span<const uint64_t> slice_bytes, std::span<const uint8_t> devices) {
-    // One addition for each run of slices on a device, not one for each slice.
+    // Makes one addition for each run of slices on a device, not one for each slice.
     for (size_t i = 0; i < devices.size();) {
         const uint8_t device = devices[i];
         uint64_t bytes = 0;
@@ -240,7 +243,7 @@ void DeviceSelector::complete(uint8_t device, uint64_t bytes, const PostMark& ma
 
 void DeviceSelector::release(uint8_t device, uint64_t bytes) {
     [[maybe_unused]] const uint64_t before = states_[device].inflight.value.fetch_sub(bytes, kRelaxed);
-    assert(before >= bytes);  // else it was never charged, or released twice
+    assert(before >= bytes);  // a failure means that it was never charged, or was released twice
 }
 
 void DeviceSelector::charge(uint8_t device, uint64_t bytes) {
@@ -267,7 +270,8 @@ void DeviceSelector::set_bandwidth(uint8_t device, double bytes_per_s) {
     const bool valid = gbps >= config_.min_bandwidth_gbps && gbps <= config_.max_bandwidth_gbps;
     const double nominal = valid ? bytes_per_s : config_.default_bandwidth_gbps * kBytesPerGigabit;
     states_[device].nominal.store(nominal, kRelaxed);
-    // A port that is slower than all that is expected starts from the default, and what is learned comes down to it.
+    // A port that is slower than the configured minimum starts from the default bandwidth. The estimate may fall to 0.1
+    // times its reported speed.
     states_[device].slowest.store(valid || bytes_per_s <= 0 ? nominal : std::min(nominal, bytes_per_s), kRelaxed);
     states_[device].set_ewma(nominal);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks from NUMA distances, and what the configuration makes of them.
+// Ranks from NUMA distances, and their overrides in the configuration.
 #include "tent/placement/ranks.h"
 
 #include <numa.h>
@@ -37,7 +37,7 @@ Ranks numa_ranks(std::span<const Device> devices) {
     int nodes = here;
     for (const Device& device : devices) nodes = std::max(nodes, device.numa_node + 1);
     return numa_ranks(devices, nodes, [here](int from, int to) {
-        constexpr int kLocal = 10, kRemote = 20;  // of ACPI's SLIT, for nodes that the machine does not have
+        constexpr int kLocal = 10, kRemote = 20;  // defaults of ACPI's SLIT, for nodes that the machine does not have
         if (from < here && to < here && here > 1) return numa_distance(from, to);
         return from == to ? kLocal : kRemote;
     });
@@ -74,7 +74,7 @@ Status override_devices(const Topology& topology, std::span<Device> devices) {
 Status override_ranks(const PriorityMatrix& matrix, std::span<const Device> devices, Ranks* ranks) {
     Ranks changed = *ranks;
     for (const auto& [node, lists] : matrix.nodes) {
-        // Nodes that the machine does not have, between those that it has and this one, are near to all devices.
+        // A gap between the machine's nodes and this one is filled with nodes that are near to all devices.
         if (changed.size() <= static_cast<size_t>(node))
             changed.resize(static_cast<size_t>(node) + 1, std::vector<uint8_t>(devices.size(), 0));
         auto& row = changed[static_cast<size_t>(node)];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matching policies, and counting the candidates that are available.
+// Matching policies, and counting the available candidates.
 #include "tent/placement/transport_selector.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaskBits = 64;
 constexpr std::array kFileOrder{Transport::GDS, Transport::IOURING, Transport::RDMA};
-// Of the original's order, what rove knows: RDMA before shared memory on one machine too.
+// The original's order, reduced to the transports that rove knows. RDMA precedes shared memory on one machine too.
 constexpr std::array kMemoryOrder{Transport::MNNVL, Transport::NVLINK, Transport::RDMA, Transport::SHM, Transport::TCP};
 
 bool matches(const Policy& policy, const SelectionContext& request) {
@@ -28,7 +28,7 @@ bool is_available(const SelectionContext& request, Transport transport) {
     return (request.available >> static_cast<unsigned>(transport) & 1) != 0;
 }
 
-// What the candidates were, for a message.
+// Lists the names of the candidates for a message.
 std::string list(std::span<const Transport> transports) {
     std::string names;
     for (const Transport transport : transports) names += (names.empty() ? "" : ", ") + std::string(name(transport));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which devices a priority may use (T-9): of N devices HIGH has N, MEDIUM N - 1, LOW N - 2, at least one. What is left
-// out moves from device to device, in every process at the same time, for all count by the system's monotonic clock.
+// The devices that a priority may use (T-9): out of N devices HIGH has N, MEDIUM N - 1 and LOW N - 2, but at least one.
+// The excluded devices rotate, in every process at the same time, because all processes count by the system's monotonic
+// clock.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 namespace rove::tent {
 
-// `devices` is a mask; the result is a part of it, empty only if it is. `interval_ns` > 0.
+// Returns a subset of the mask `devices`, which is empty only if `devices` is. `interval_ns` > 0.
 inline uint64_t filter_devices(uint64_t devices, Priority priority, uint64_t now_ns, uint64_t interval_ns) {
     if (priority == Priority::kHigh) return devices;
     const auto count = static_cast<unsigned>(std::popcount(devices));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes that were given to a network lately and have not come back, by priority, of all peers: what HIGH finds in front
-// of it. What takes longer than one or two periods is stuck at its peer, and is nobody else's concern. One thread at a
-// time. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
+// Counts recent bytes that were handed to a network and have not completed, by priority and over all peers: the data
+// that HIGH finds ahead of it. Bytes in flight for longer than one or two periods are stuck at their peer and do not
+// delay other peers, so they no longer count. One thread at a time may use it. Units: bytes, nanoseconds of
+// CLOCK_MONOTONIC.
 #pragma once
 
 #include <array>
@@ -19,11 +20,11 @@ class RecentBytes {
         begin_period(now_ns);
         if (is_recent(now_ns)) of(now_ns, priority) += bytes;
     }
-    // They have come back; `since_ns` is what add() was told.
+    // The bytes have completed. `since_ns` is the time that was passed to add().
     void remove(Priority priority, uint64_t bytes, uint64_t since_ns) {
         if (is_recent(since_ns)) of(since_ns, priority) -= bytes;
     }
-    // Of `priority` and of those before it, but not of `first` and before that.
+    // Returns the bytes of the priorities after `first`, up to and including `priority`.
     uint64_t behind(uint8_t first, Priority priority, uint64_t now_ns) {
         begin_period(now_ns);
         uint64_t bytes = 0;
@@ -35,7 +36,7 @@ class RecentBytes {
   private:
     bool is_recent(uint64_t ns) const { return period_ - ns / kPeriodNs < 2; }
     uint64_t& of(uint64_t ns, Priority priority) { return bytes_[ns / kPeriodNs & 1][index(priority)]; }
-    // Times of threads differ a little: it never goes back.
+    // The clock readings of threads differ slightly, so the period never moves backwards.
     void begin_period(uint64_t now_ns) {
         const uint64_t period = now_ns / kPeriodNs;
         if (period <= period_) return;
@@ -45,7 +46,8 @@ class RecentBytes {
     }
 
     uint64_t period_ = 0;
-    std::array<std::array<uint64_t, kPriorities>, 2> bytes_{};  // of this period (by its lowest bit) and the one before
+    // This period and the one before, by the period's lowest bit.
+    std::array<std::array<uint64_t, kPriorities>, 2> bytes_{};
 };
 
 }  // namespace rove::tent

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gate and the rotator; see slots.h.
+// The gate and the rotator. See slots.h.
 #include "tent/qos/slots.h"
 
 #include <pthread.h>
@@ -20,11 +20,14 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
-constexpr uint64_t kPatienceNs = 5'000'000;  // how often the thread looks whether it is to stop, or to take over
-constexpr uint64_t kReapNs = 50'000'000;     // how long the bytes of a dead process keep lower priorities out
-constexpr int64_t kLatelyNs = 100'000'000;   // since a process wanted something: it may want it again at any time
-constexpr uint64_t kKeptNs = 200'000;        // the core, before it is left to others
-constexpr int64_t kStoppedNs = 100'000'000;  // since a process's thread ran, which it does every kPatienceNs
+constexpr uint64_t kPatienceNs = 5'000'000;  // interval at which the thread checks whether to stop or to take over
+constexpr uint64_t kReapNs =
+    50'000'000;  // maximum time for which the bytes of a dead process keep lower priorities out
+// A process that wanted something within this time may want it again at any moment.
+constexpr int64_t kLatelyNs = 100'000'000;
+constexpr uint64_t kKeptNs = 200'000;  // time that the core is kept before it is left to others
+// A process whose thread has not run for this long is stopped; it runs every kPatienceNs.
+constexpr int64_t kStoppedNs = 100'000'000;
 constexpr int32_t kSlots = 3;
 
 void sleep_until(uint64_t ns) {
@@ -32,8 +35,8 @@ void sleep_until(uint64_t ns) {
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
 }
 
-// So that edges are in time: no slack of the timer (50 us by default), and in front of threads that poll. Without the
-// right to that the scheduler's habit of favouring who slept has to do.
+// Makes the thread keep to the edges of slots: without timer slack (50 us by default), and ahead of threads that poll.
+// Without the permission for SCHED_FIFO it relies on the scheduler, which favours threads that have slept.
 void be_punctual() {
     prctl(PR_SET_TIMERSLACK, 1UL);
     const sched_param first{.sched_priority = sched_get_priority_min(SCHED_FIFO)};
@@ -68,14 +71,14 @@ bool Slots::can_send(Priority priority, uint64_t now_ns) const {
     const uint8_t level = index(priority);
     if (level <= slot_at(now_ns)) return true;
     if (config_.strict) return false;
-    // Acquire pairs with the release of a process that joins: its entry is as it made it.
+    // The acquire load pairs with the release of a process that joins: its entry is then complete.
     const uint32_t used = std::min(shared_->used.load(std::memory_order_acquire), SharedSlots::kProcesses);
     for (uint32_t i = 0; i < used; ++i) {
         const ProcessEntry& process = shared_->processes[i];
         if (process.pid.load(std::memory_order_acquire) == 0 || is_stopped(process, now_ns)) continue;
         for (uint8_t higher = 0; higher < level; ++higher) {
             if (process.pending[higher].load(kRelaxed) > 0) return false;
-            // Signed: another process may have read the clock after us.
+            // Signed, since another process may have read the clock after this one.
             const auto since = static_cast<int64_t>(now_ns - process.wanted_ns[higher].load(kRelaxed));
             if (since < static_cast<int64_t>(config_.interval_ns)) return false;
         }
@@ -84,14 +87,14 @@ bool Slots::can_send(Priority priority, uint64_t now_ns) const {
 }
 
 void Slots::yield_core(uint64_t now_ns) {
-    uint8_t ours = 0;  // the highest that we have under way
+    uint8_t ours = 0;  // highest priority that this process has in flight
     while (ours + 1 < kPriorities && own_->pending[ours].load(kRelaxed) == 0) ++ours;
     const Need need = others_need(ours, now_ns);
     if (need == Need::kNone) return;
-    // In a slot that is not ours we can do nothing with the core.
+    // In a slot that is closed to this process the core is of no use to it.
     const bool useless = need == Need::kNow && ours > slot_at(now_ns);
     if (!useless && now_ns - left_ns_.load(kRelaxed) < kKeptNs) return;
-    const timespec shortest{0, 1};  // with the timer slack that most threads have, 50 us
+    const timespec shortest{0, 1};  // about 50 us with the timer slack that most threads have
     nanosleep(&shortest, nullptr);
     left_ns_.store(system_ns(), kRelaxed);
 }
@@ -131,7 +134,7 @@ void Slots::touch(Priority priority, uint64_t now_ns) {
 }
 
 bool Slots::is_stopped(const ProcessEntry& process, uint64_t now_ns) const {
-    // Signed: its thread may have read the clock after us.
+    // Signed, since its thread may have read the clock after this one.
     return &process != own_ && static_cast<int64_t>(now_ns - process.ran_ns.load(kRelaxed)) > kStoppedNs;
 }
 
@@ -153,7 +156,7 @@ void Slots::run() {
         own_->ran_ns.store(system_ns(), kRelaxed);
         const int result = pthread_mutex_trylock(&shared_->global_mutex);
         if (result == EOWNERDEAD) {
-            // The rotator died. It holds nothing but its office: what it wrote last is whole.
+            // The rotator died. The mutex is the only thing that it held, and all that it wrote last is complete.
             pthread_mutex_consistent(&shared_->global_mutex);
             shared_->takeovers.fetch_add(1, kRelaxed);
         } else if (result != 0) {  // EBUSY: there is a rotator

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creating and joining, under an flock that the kernel takes back from whoever dies; see slots.h.
+// Creating and joining the slots, under an flock that the kernel releases if its holder dies. See slots.h.
 #include "tent/qos/slots_memory.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ class Descriptor {
     explicit Descriptor(int fd) : fd_(fd) {}
     ~Descriptor() {
         if (fd_ < 0) return;
-        flock(fd_, LOCK_UN);  // closing does not: what is mapped keeps the file open
+        flock(fd_, LOCK_UN);  // closing does not unlock, since the mapping keeps the file open
         close(fd_);
     }
     Descriptor(const Descriptor&) = delete;
@@ -44,7 +44,8 @@ std::string system_error(int error) {
     return strerror_r(error, text, sizeof(text));
 }
 
-// When a process started, in clock ticks since boot: field 22 of /proc/PID/stat. Nothing if it is gone, or a zombie.
+// Returns the start time of a process in clock ticks since boot: field 22 of /proc/PID/stat. Returns nothing if the
+// process has ended or is a zombie.
 std::optional<uint64_t> start_time(int32_t pid) {
     char path[32];
     std::snprintf(path, sizeof(path), "/proc/%d/stat", pid);
@@ -52,7 +53,7 @@ std::optional<uint64_t> start_time(int32_t pid) {
     if (file == nullptr) return std::nullopt;
     char text[1024];
     text[std::fread(text, 1, sizeof(text) - 1, file.get())] = 0;
-    const char* after_name = std::strrchr(text, ')');  // the name may have blanks and parentheses
+    const char* after_name = std::strrchr(text, ')');  // the name may contain blanks and parentheses
     char state = 0;
     unsigned long long started = 0;
     if (after_name == nullptr || std::sscanf(after_name + 1,
@@ -65,7 +66,7 @@ std::optional<uint64_t> start_time(int32_t pid) {
 }
 
 bool alive(const ProcessEntry& entry) {
-    // Acquire pairs with the release in take_entry(): `started` is of this pid.
+    // The acquire load pairs with the release in take_entry(): `started` belongs to this pid.
     const int32_t pid = entry.pid.load(std::memory_order_acquire);
     return pid != 0 && start_time(pid) == entry.started.load(kRelaxed);
 }
@@ -111,7 +112,7 @@ ProcessEntry* take_entry(SharedSlots& shared) {
     return nullptr;
 }
 
-// What is there before anything is mapped. Sets `empty` if it is to be made.
+// Checks the object before it is mapped. Sets `empty` if its content is yet to be made.
 Status check(int fd, const std::string& path, bool* empty) {
     const std::string remove = "; remove /dev/shm" + path + " if no other program needs it, or choose another path";
     struct {
@@ -121,7 +122,7 @@ Status check(int fd, const std::string& path, bool* empty) {
     const ssize_t bytes = pread(fd, &found, sizeof(found), 0);
     struct stat status {};
     if (bytes < 0 || fstat(fd, &status) != 0) return {Code::kInvalidArgument, path + ": " + system_error(errno)};
-    // All zeros and as long as ours: a process was killed when it had just made the file.
+    // All zeros and exactly our size: a process was killed just after it made the file.
     const bool is_begun = found.magic == 0 && static_cast<size_t>(status.st_size) == sizeof(SharedSlots);
     *empty = bytes == 0 || is_begun;
     if (*empty) return {};
@@ -147,7 +148,7 @@ uint64_t system_ns() {
 Status join_slots(const SlotConfig& config, SharedSlots** shared, ProcessEntry** own) {
     const std::string& path = config.shm_path;
     while (true) {
-        // Of the same group: processes that share the slots need not run as one user.
+        // Group access: processes that share the slots need not run as one user.
         const Descriptor file(shm_open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0660));
         if (file.get() < 0)
             return {Code::kInvalidArgument, "shared_quota_shm_path: " + path + ": " + system_error(errno)};
@@ -194,7 +195,7 @@ void free_dead_processes(SharedSlots& shared) {
     for (uint32_t i = 0; i < entries(shared); ++i) {
         ProcessEntry& entry = shared.processes[i];
         int32_t pid = entry.pid.load(kRelaxed);
-        // Unless a process that joins has taken it by now.
+        // The exchange fails if a process that joins has taken the entry meanwhile.
         if (pid != 0 && !alive(entry)) entry.pid.compare_exchange_strong(pid, 0, kRelaxed);
     }
 }

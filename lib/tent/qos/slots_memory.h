@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared memory of the slots: what lies in it, and how a process joins.
+// The layout of the slots' shared memory, and the functions by which a process joins and leaves.
 #pragma once
 
 #include <pthread.h>
@@ -12,13 +12,14 @@
 
 namespace rove::tent {
 
-// A process that uses the slots. Written by that process, read by all.
+// A process that uses the slots. That process writes the entry, and all read it.
 struct alignas(64) ProcessEntry {
-    std::atomic<int32_t> pid{0};       // 0: free. Stored last (release) when it is taken
-    std::atomic<uint64_t> started{0};  // start time of the process, clock ticks since boot: a pid may be used again
-    std::array<std::atomic<uint64_t>, kPriorities> pending{};        // bytes under way, by priority
-    std::array<std::atomic<uint64_t>, kPriorities - 1> wanted_ns{};  // HIGH, MEDIUM: when there last were any
-    std::atomic<int32_t> core{-1};                                   // on which that was
+    std::atomic<int32_t> pid{0};  // 0: free; stored last (release) when the entry is taken
+    // Start time of the process in clock ticks since boot, since a pid may be used again.
+    std::atomic<uint64_t> started{0};
+    std::array<std::atomic<uint64_t>, kPriorities> pending{};        // bytes in flight, by priority
+    std::array<std::atomic<uint64_t>, kPriorities - 1> wanted_ns{};  // HIGH and MEDIUM: when there were bytes last
+    std::atomic<int32_t> core{-1};                                   // core on which that was
     std::atomic<uint64_t> ran_ns{0};                                 // when its thread last ran
 };
 
@@ -27,27 +28,28 @@ struct SharedSlots {
     static constexpr int32_t kVersion = 3;
     static constexpr uint32_t kProcesses = 64;
 
-    // As documented.
-    std::atomic<uint64_t> magic;  // stored last: what has none was left half made
+    // The next four members are the documented header.
+    std::atomic<uint64_t> magic;  // stored last; memory without it was left half made
     int32_t version;
     std::atomic<int32_t> current_slot;
-    pthread_mutex_t global_mutex;  // robust, shared; held by the rotator as long as it lives
+    pthread_mutex_t global_mutex;  // robust and shared; the rotator holds it as long as it lives
 
     uint64_t interval_ns;
     std::atomic<uint64_t> rotations, takeovers;
-    std::atomic<uint32_t> used;  // entries from here on were never taken
+    std::atomic<uint32_t> used;  // entries from this index on were never taken
     ProcessEntry processes[kProcesses];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
 
-// CLOCK_MONOTONIC as the system tells it, to all processes alike.
+// Returns the system's CLOCK_MONOTONIC, which is the same for all processes.
 uint64_t system_ns();
 
-// Maps the memory that the configuration names, made or made anew if no living process uses it, and takes an entry.
+// Maps the memory that the configuration names and takes an entry. If no living process uses the memory, initializes it
+// first.
 Status join_slots(const SlotConfig& config, SharedSlots** shared, ProcessEntry** own);
 void leave_slots(SharedSlots* shared, ProcessEntry* own);
 
-// Frees the entries of processes that are gone. Pids are those of our namespace: processes of containers share slots
+// Frees the entries of dead processes. Pids belong to the caller's namespace: processes in containers can share slots
 // only if they share pids.
 void free_dead_processes(SharedSlots& shared);
 

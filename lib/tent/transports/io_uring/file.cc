@@ -21,7 +21,7 @@ Status describe_file(const std::string& name, SegmentDesc* out) {
     };
     const std::string path = name.substr(kFileScheme.size());
     if (!path.starts_with('/')) return refused("file:///PATH, an absolute path, is allowed");
-    // Opening a FIFO would wait for its other end; O_NONBLOCK means nothing to files.
+    // Opening a FIFO would wait for its other end. O_NONBLOCK has no effect on files.
     constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
     int fd = open(path.c_str(), O_RDWR | kFlags);
     const bool writable = fd >= 0;

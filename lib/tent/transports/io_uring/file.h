@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files as segments: "file:///PATH". Offsets in the file are the addresses of the segment's only buffer.
+// Files as segments, "file:///PATH". Offsets in the file are the addresses of the segment's only buffer.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace rove::tent {
 
-// An open file, closed with the last descriptor of the segment.
+// An open file, which is closed with the last description of the segment.
 class OpenFile {
   public:
     explicit OpenFile(int fd) : fd_(fd) {}
@@ -23,9 +23,9 @@ class OpenFile {
     const int fd_;
 };
 
-// The segment of that name, with the file's length as it is now. A file that we may not write is read-only.
-// kInvalidArgument: no absolute path, no such file, neither a regular file nor a block device, no access, or nothing in
-// it.
+// Describes the segment of that name, with the file's present length. A file that this process may not write is
+// read-only. Returns kInvalidArgument if the path is not absolute, the file does not exist, is neither a regular file
+// nor a block device, cannot be accessed, or is empty.
 Status describe_file(const std::string& name, SegmentDesc* out);
 
 }  // namespace rove::tent

@@ -14,8 +14,8 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kRoundBytes =
-    1 << 20;  // begun before others have their turn: what the page cache has is copied at once
-constexpr uint64_t kKernelLookNs = 20'000'000;  // between two looks at what is with the kernel
+    1 << 20;  // bytes begun before others have their turn; data in the page cache is copied at once
+constexpr uint64_t kKernelLookNs = 20'000'000;  // interval between two checks of the slices in the kernel
 constexpr uint64_t kCancel = UINT64_MAX;        // user data of a cancellation
 
 }  // namespace
@@ -90,7 +90,7 @@ Channel::Dispatched IoUringBackend::begin(FileChannel& channel, uint8_t level, u
         ++channel.out_;
     }
     result.more = begun >= kRoundBytes;
-    // What the kernel does not take now, having no memory, stays in the ring for the next round.
+    // An entry that the kernel does not accept now for lack of memory stays in the ring for the next round.
     if (io_uring_sq_ready(&ring_) != 0) io_uring_submit(&ring_);
     return result;
 }
@@ -122,7 +122,7 @@ bool IoUringBackend::reap(uint64_t now_ns) {
         --out_;
         --static_cast<FileChannel*>(slice.task->peer->channel(Transport::IOURING))->out_;
         moved = true;
-        // Less than it should be: interrupted, or the file was cut off meanwhile, which more attempts show.
+        // A short count means an interruption, or that the file was truncated meanwhile. Further attempts tell which.
         if (result >= 0 && static_cast<uint64_t>(result) == slice.length) {
             shard_.done(slice);
         } else if (shard_.is_wanted(slice)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport between memory and files of this machine, by the kernel's io_uring. One ring an engine; what a file has
-// under way belongs to its channel. Buffered: the kernel's page cache is asked first, and nothing has to be aligned.
+// The transport between memory and files of this machine, over the kernel's io_uring. All files share one ring, and
+// each channel counts the slices of its file. I/O is buffered: it uses the kernel's page cache, and needs no alignment.
 // Units: bytes.
 #pragma once
 
@@ -20,14 +20,14 @@ class FileChannel : public Channel {
     FileChannel(Shard& shard, IoUringBackend& backend) : Channel(shard.config().queues), backend_(backend) {}
 
     bool available(const BufferDesc&) const override { return true; }
-    void abandon(uint64_t) override {}  // a file's process is the kernel
+    void abandon(uint64_t) override {}  // no peer process can end, since the kernel serves a file
     bool idle() const override { return out_ == 0; }
     Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) override;
 
   private:
     friend class IoUringBackend;
     IoUringBackend& backend_;
-    size_t out_ = 0;  // slices with the kernel
+    size_t out_ = 0;  // slices in the kernel
 };
 
 class IoUringBackend : public Backend {
@@ -35,30 +35,30 @@ class IoUringBackend : public Backend {
     explicit IoUringBackend(Shard& shard) : Backend(Transport::IOURING, shard.config().queues), shard_(shard) {}
     ~IoUringBackend() override;
 
-    // Makes the ring, when a file is opened for the first time. kInternalError: the kernel refuses.
+    // Makes the ring when a file is opened for the first time. Returns kInternalError if the kernel refuses.
     Status start();
 
     std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
-    // Waits for what is under way: the kernel reads and writes the program's memory.
+    // Waits for the channel's slices in the kernel, which reads and writes the program's memory.
     void forget(Channel& channel) override;
     bool progress(uint64_t now_ns) override;
     bool is_idle() override;
     uint64_t next_deadline(uint64_t) const override { return kNever; }
 
   private:
-    static constexpr unsigned kDeep = 64;  // slices with the kernel at once, of all files
+    static constexpr unsigned kDeep = 64;  // slices in the kernel at once, over all files
 
     friend class FileChannel;
     Channel::Dispatched begin(FileChannel& channel, uint8_t level, uint8_t allowed, uint64_t now_ns);
     bool reap(uint64_t now_ns);
-    // What has been with the kernel for too long is asked back.
+    // Times out slices that have been in the kernel for too long, and cancels them.
     void ask_back(uint64_t now_ns);
 
     Shard& shard_;
     io_uring ring_{};
     bool started_ = false;
-    unsigned out_ = 0;                         // slices with the kernel
-    std::array<Slice*, kDeep> with_kernel_{};  // by the place that a request's user data names
+    unsigned out_ = 0;                         // slices in the kernel
+    std::array<Slice*, kDeep> with_kernel_{};  // indexed by the place in a request's user data
     uint64_t looked_ns_ = 0;
 };
 

@@ -13,12 +13,13 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kShortBytes = 16 << 10;  // handing over costs more than a tenth of what copying these does
-constexpr uint32_t kNearSlices = 4;         // a request of more is out of its thread's near caches
-// For so long copies are left to who submitted them: some looks of a thread that polls.
+// For slices up to this size, handing over costs more than a tenth of the copy.
+constexpr uint64_t kShortBytes = 16 << 10;
+constexpr uint32_t kNearSlices = 4;  // a request with more slices has left the near caches of its thread
+// Time for which copies are left to the submitting thread. A thread that polls checks for them several times meanwhile.
 constexpr uint64_t kOwnersNs = 5'000;
-constexpr uint64_t kUnreachableNs = 1'000'000'000;  // after memory could not be mapped
-constexpr uint64_t kGoneLookNs = 100'000'000;       // between two looks for memory that has gone
+constexpr uint64_t kUnreachableNs = 1'000'000'000;  // pause after memory could not be mapped
+constexpr uint64_t kGoneLookNs = 100'000'000;       // interval between two checks for freed memory
 
 }  // namespace
 
@@ -47,7 +48,7 @@ Channel::Dispatched ShmChannel::dispatch(uint8_t level, uint8_t allowed, uint64_
     return result;
 }
 
-// The first slice of a request; all of them wait elsewhere while the memory is being mapped.
+// Carries the first slice of a request. While the memory is being mapped, all its slices wait at the mapping.
 uint64_t ShmChannel::carry(Task& task, uint64_t now_ns) {
     if (!shard_.is_wanted(static_cast<const Slice&>(*task.first))) {
         shard_.drop(static_cast<Slice&>(*queues.take(task, now_ns)));
@@ -92,7 +93,7 @@ uint64_t ShmChannel::carry(Task& task, uint64_t now_ns) {
 
 void ShmChannel::copied(Slice& slice) {
     --out_;
-    // What went into the memory of a process that has ended reached nobody.
+    // Data written to the memory of a process that has ended reached no one.
     if (peer_.gone.load(std::memory_order_relaxed)) {
         shard_.fail(slice, Reason::kPeerGone);
     } else {
@@ -139,7 +140,7 @@ void ShmChannel::unmap_what_has_gone() {
     unmap(std::move(gone));
 }
 
-// A job does it: it takes milliseconds for a gigabyte.
+// Leaves unmapping to a job, since it takes milliseconds for a gigabyte.
 void ShmChannel::unmap(Mappings mappings) {
     if (mappings.empty()) return;
     shard_.jobs().add(peer_.name(), [mappings = std::move(mappings)]() mutable { mappings.clear(); });
@@ -154,7 +155,7 @@ void ShmChannel::abandon(uint64_t) {
     unmap(std::exchange(mappings_, {}));
 }
 
-// It is another process, which has other memory.
+// The peer is another process, which has other memory.
 void ShmChannel::revive(uint64_t) {
     unmap(std::exchange(mappings_, {}));
     down_until_ns_.store(0, std::memory_order_relaxed);
@@ -209,7 +210,7 @@ bool ShmBackend::work() {
 
 bool ShmBackend::work_at(uint8_t number) {
     Lane& lane = lanes_[number];
-    uint64_t bytes = 0;  // others may hand over more all the time
+    uint64_t bytes = 0;  // bounded, since others may hand over more all the time
     std::unique_lock lock(lane.mutex);
     while (bytes < kRoundBytes && lane.waiting_count != 0) {
         Copy copy = std::move(lane.waiting[lane.first]);
@@ -217,7 +218,7 @@ bool ShmBackend::work_at(uint8_t number) {
         if (--lane.waiting_count == 0) waiting_lanes_.fetch_and(~(1u << number), std::memory_order_relaxed);
         lock.unlock();
         std::memcpy(copy.to, copy.from, copy.length);
-        copy.memory.reset();  // here: unmapping takes long, too
+        copy.memory.reset();  // here, since unmapping takes long too
         bytes += copy.length;
         lock.lock();
         if (lane.copied.empty()) copied_lanes_.fetch_or(1u << number, std::memory_order_relaxed);

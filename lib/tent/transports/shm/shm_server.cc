@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See shm_server.h. A question and its answer are a message each, of a connection of their own.
+// See shm_server.h. Question and answer are one message each, on a connection of their own.
 #include "tent/transports/shm/shm_server.h"
 
 #include <sys/socket.h>
@@ -24,12 +24,12 @@ struct ShmQuestion {
     static constexpr uint64_t kMagic = 0x314B534145564F52;  // "ROVEASK1"
 
     uint64_t magic = kMagic;
-    ObjectId id{};  // zeros: only whether we are there
+    ObjectId id{};  // zeros: only asks whether the process is there
 };
 
 struct ShmAnswer {
     uint64_t instance = 0;
-    uint32_t offered = 0;  // the descriptor comes with the message
+    uint32_t offered = 0;  // 1: the descriptor comes with the message
     uint32_t reserved = 0;
 };
 
@@ -52,18 +52,18 @@ void set_patience(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
 }
 
-// Room for the control message that carries one descriptor.
+// Space for the control message that carries one descriptor.
 union Control {
     cmsghdr header;
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-// Returns whether the process answered; `*fd` is -1 if it does not offer the memory.
+// Returns true if the process answered. `*fd` is -1 if it does not offer the memory.
 bool ask(const std::string& server, uint64_t instance, const ObjectId& id, int* fd) {
     *fd = -1;
     sockaddr_un address;
     ObjectId parsed;
-    // The name is the peer's word: nothing but such a socket is connected to.
+    // The peer chose the name, so it is checked: only a socket with a name of this form is connected to.
     if (!from_hex(server, &parsed)) return false;
     const socklen_t size = to_address(server, &address);
     const int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

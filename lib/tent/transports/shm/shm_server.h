@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hands shared memory to other processes of this machine.
 //
-// An abstract UNIX socket, whose name is random and part of the segment's description. Such names belong to a network
-// namespace: containers that share one reach each other, whatever they see in /dev/shm and whatever their pids are, and
-// all others do not. So does a process of another user not get an answer. Whether this socket can be reached is what
-// "on the same machine" means.
+// The server listens on an abstract UNIX socket. Its name is random and is part of the segment's description. Such
+// names belong to a network namespace: containers that share one reach each other, whatever they see in /dev/shm and
+// whatever their pids are, and all others do not. A process of another user gets no answer either. "On the same
+// machine" means that this socket can be reached.
 #pragma once
 
 #include <atomic>
@@ -22,15 +22,15 @@ class ShmServer {
   public:
     ~ShmServer() { stop(); }
 
-    // `instance`: of this process, which is said to whoever asks. Returns "" or what went wrong.
+    // Starts the server. `instance` identifies this process and is part of every answer. Returns "" or an error text.
     std::string start(uint64_t instance);
     void stop();
     // 32 hexadecimal digits.
     const std::string& name() const { return name_; }
 
-    // Memory that is handed out from now on.
+    // Hands out the memory from now on.
     void offer(std::shared_ptr<SharedMemory> memory);
-    // It is not handed out any more, and those who have it are told.
+    // No longer hands out the memory, and marks it for the processes that have it.
     void withdraw(const ObjectId& id);
 
   private:
@@ -46,12 +46,13 @@ class ShmServer {
     std::map<ObjectId, std::shared_ptr<SharedMemory>> offered_;
 };
 
-// The other end. `server`: what a segment says is its server's name; `instance`: of its process.
-// Whether that process answers here, and is our user's.
+// The client's side. Returns true if the process answers on this machine and runs as the same user. `server` is the
+// name of its server according to its segment, and `instance` identifies the process.
 bool is_on_this_machine(const std::string& server, uint64_t instance);
 
 enum class Fetched : uint8_t { kMapped, kNotOffered, kUnreachable };
-// Gets memory and maps it. kNotOffered: the process answers, and does not offer it (any more). May block for a second.
+// Gets memory and maps it. Returns kNotOffered if the process answers and does not, or no longer, offer it. May block
+// for a second.
 Fetched fetch_memory(const std::string& server, uint64_t instance, const ObjectId& id, bool writable,
                      std::shared_ptr<PeerMemory>* out);
 

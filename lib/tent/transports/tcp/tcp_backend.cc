@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See tcp_backend.h. A WRITE whose connection broke may land later; the rule of rdma/connection.h holds here too.
+// See tcp_backend.h. A WRITE whose connection broke may land later. The rule of rdma/connection.h applies here too.
 #include "tent/transports/tcp/tcp_backend.h"
 
 #include <sys/epoll.h>
@@ -19,12 +19,13 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kTcpConnectNs = 2'000'000'000;
-constexpr uint64_t kTcpSilentNs = 3'000'000'000;  // of a connection on which something is under way: it has broken
-constexpr uint64_t kTcpLookNs = 100'000'000;      // between two looks for those
-constexpr uint64_t kTcpDownNs = 200'000'000;      // a peer that did not answer is not tried again so soon
+// After this silence a connection with slices in flight counts as broken.
+constexpr uint64_t kTcpSilentNs = 3'000'000'000;
+constexpr uint64_t kTcpLookNs = 100'000'000;  // interval between two checks for such connections
+constexpr uint64_t kTcpDownNs = 200'000'000;  // pause after a peer did not answer
 constexpr uint64_t kTcpCallNs = 2'000'000'000;
 
-// A connection to `peer` of this number, which is open, or not.
+// Connects to `peer` under this number. The returned stream is open only if that succeeded.
 Stream connect_data(Peer& peer, const Credentials& credentials, uint64_t number) {
     const uint64_t deadline_ns = monotonic_ns() + kTcpConnectNs;
     std::string why;
@@ -57,7 +58,7 @@ TcpChannel::Lane& TcpChannel::lane(Priority priority) {
 bool TcpChannel::available(const BufferDesc&) const {
     if (peer_.gone.load(std::memory_order_relaxed)) return false;
     const uint64_t down_until_ns = down_until_ns_.load(std::memory_order_relaxed);
-    return down_until_ns == 0 || monotonic_ns() >= down_until_ns;  // a clock is read only if it has to be
+    return down_until_ns == 0 || monotonic_ns() >= down_until_ns;  // the clock is read only if necessary
 }
 
 void TcpChannel::abandon(uint64_t) {
@@ -144,7 +145,7 @@ bool TcpBackend::progress(uint64_t now_ns) {
         returned_count_.store(0, std::memory_order_relaxed);
     }
     out_.store(out_.load(std::memory_order_relaxed) - static_cast<uint32_t>(taken_.size()), std::memory_order_relaxed);
-    std::map<uint64_t, std::vector<Task*>> broken;  // by number of the connection
+    std::map<uint64_t, std::vector<Task*>> broken;  // keyed by the number of the connection
     for (const TcpSlice& one : taken_) {
         Task& task = *one.slice->task;
         recent_.remove(task.priority, one.slice->length, one.since_ns);
@@ -159,7 +160,7 @@ bool TcpBackend::progress(uint64_t now_ns) {
     return true;
 }
 
-// What may still land of a connection that broke: its tasks wait until the peer has closed it.
+// A WRITE of a broken connection may still land, so its task waits until the peer has closed the connection.
 void TcpBackend::close_at_peer(uint64_t number, std::vector<Task*> tasks) {
     const auto peer = tasks.front()->peer;
     shard_.jobs().add(peer->name(), [tasks = std::move(tasks), peer, &shard = shard_, number] {
@@ -249,7 +250,7 @@ void TcpBackend::opened(TcpChannel::Lane& lane, Stream stream, uint64_t number) 
     if (std::find(opened_.begin(), opened_.end(), &lane) == opened_.end()) opened_.push_back(&lane);
     make_ready(lane);
     give_back();
-    lane.channel->opening_.fetch_sub(1);  // it may be destroyed when we give the lock back
+    lane.channel->opening_.fetch_sub(1);  // the channel may be destroyed once the lock is released
 }
 
 void TcpBackend::forget_lanes(TcpChannel& channel) {

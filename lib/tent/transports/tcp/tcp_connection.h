@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The initiator's end of a connection of the tcp transport, which never waits: requests are sent one behind the other,
-// while the answers to those before come in the same order. One thread at a time. Units: bytes, nanoseconds of
-// CLOCK_MONOTONIC.
+// The initiator's end of a connection of the tcp transport. It never waits: requests are sent one after the other,
+// while the answers to earlier ones arrive in the same order. One thread at a time may use it. Units: bytes,
+// nanoseconds of CLOCK_MONOTONIC.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ struct TcpSlice {
     Slice* slice = nullptr;
     uint64_t since_ns = 0;
     TcpOutcome outcome = TcpOutcome::kDone;
-    bool may_land = false;  // of a WRITE whose connection broke: the peer may still carry it
-    uint64_t number = 0;    // of the connection that broke
+    bool may_land = false;  // true for a WRITE whose connection broke: the peer may still carry it
+    uint64_t number = 0;    // the broken connection's number
 };
 
 class TcpConnection {
@@ -38,20 +38,21 @@ class TcpConnection {
         to_send_.push_back(slice);
     }
     bool has_slices() const { return !to_send_.empty() || !to_answer_.empty(); }
-    // Somebody opens it.
+    // Called when a job starts to open the connection.
     void begin_opening() { state_ = State::kOpening; }
-    // It is open, and has this number. A stream that is not open: the peer cannot be reached, and what was added fails.
+    // Ends the opening of the connection, whose number is `number`. If the stream is not open, the peer cannot be
+    // reached, and the slices added until then fail.
     void open(Stream stream, uint64_t number, uint64_t now_ns, std::vector<TcpSlice>* ended);
-    // What epoll said of it (EPOLLIN ...), edge by edge.
+    // Notes epoll's events (EPOLLIN ...), which are edge-triggered.
     void note(uint32_t events);
-    // Sends and receives what goes without waiting, until that is `most` bytes or somewhat more. Slices that were
-    // carried, or failed, are appended to `ended`. Returns the bytes.
+    // Sends and receives without waiting, until it has moved `most` bytes or somewhat more. Appends slices that were
+    // carried or have failed to `ended`. Returns the bytes moved.
     uint64_t advance(uint64_t most, uint64_t now_ns, std::vector<TcpSlice>* ended);
-    // advance() left off because of `most`.
+    // Returns true if advance() stopped because of `most`.
     bool has_more() const { return has_more_; }
-    // When a byte was last moved, or something was to be again.
+    // Returns when a byte was last moved, or when the connection last ceased to be empty.
     uint64_t moved_ns() const { return moved_ns_; }
-    // All of its slices end as kBroken.
+    // Ends all its slices as kBroken.
     void end(std::vector<TcpSlice>* ended);
 
   private:
@@ -68,9 +69,9 @@ class TcpConnection {
     bool has_more_ = false;
     bool is_readable_ = false, is_writable_ = false;
     std::deque<TcpSlice> to_send_, to_answer_;
-    uint64_t sent_ = 0;      // of the first to send, its TcpRequest included
-    uint64_t received_ = 0;  // of the first to be answered, its TcpAnswer included
-    TcpAnswer answer_;       // to that
+    uint64_t sent_ = 0;      // bytes sent for the first entry of to_send_, its TcpRequest included
+    uint64_t received_ = 0;  // bytes received for the first entry of to_answer_, its TcpAnswer included
+    TcpAnswer answer_;       // answer to that entry
 };
 
 }  // namespace rove::tent

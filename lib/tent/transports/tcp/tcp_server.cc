@@ -13,8 +13,8 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kMessageNs = 30'000'000'000;  // for the rest of a message that has begun
-constexpr uint64_t kGreetNs = 3'000'000'000;     // for the name of a connection
+constexpr uint64_t kMessageNs = 30'000'000'000;  // deadline for the rest of a message that has begun
+constexpr uint64_t kGreetNs = 3'000'000'000;     // deadline for the name of a connection
 
 }  // namespace
 
@@ -53,7 +53,7 @@ void TcpServer::serve(Connection& connection) {
         while (!stopped_.load()) {
             TcpRequest request;
             auto* const at = reinterpret_cast<char*>(&request);
-            ssize_t got = 0;  // for the first bytes of one it may wait for as long as it likes
+            ssize_t got = 0;  // the wait for the first bytes of a request has no deadline
             while (got == 0) {
                 got = connection.stream.receive_some(at, sizeof(request));
                 if (got == 0 && !connection.stream.wait(UINT64_MAX)) got = -1;
@@ -105,7 +105,7 @@ bool TcpServer::answer(Connection& connection, const TcpRequest& request, uint64
     return answered;
 }
 
-// What was to be written to where it must not: the next request comes behind it.
+// Discards the bytes of a refused WRITE, since the next request follows them.
 bool TcpServer::skip(Connection& connection, uint64_t length, uint64_t deadline_ns) {
     char bytes[16'384];
     for (uint64_t part; length != 0; length -= part) {
