@@ -13,8 +13,8 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kRoundBytes =
-    1 << 20;  // bytes begun before others have their turn; data in the page cache is copied at once
+// The bytes begun before others have their turn, since data in the page cache is copied at once.
+constexpr uint64_t kRoundBytes = 1 << 20;
 constexpr uint64_t kKernelLookNs = 20'000'000;  // interval between two checks of the slices in the kernel
 constexpr uint64_t kCancel = UINT64_MAX;        // user data of a cancellation
 

@@ -13,7 +13,8 @@ namespace rove::tent {
 
 namespace {
 
-// Service levels that mean HIGH, MEDIUM and LOW to the datapath (lib/verbs/README.md), added to the configured one.
+// The service levels of HIGH, MEDIUM and LOW for the datapath (lib/verbs/README.md). They are added to the configured
+// one.
 constexpr std::array<uint8_t, kPriorities> kServiceLevels{5, 0, 1};
 
 ibv_mtu to_enum(uint32_t mtu) {
@@ -43,7 +44,7 @@ std::optional<Endpoint> parse_endpoint(const Json& object) {
         const Json* list = get_array(object, key, kPriorities * kMaxLanes);
         if (list == nullptr || list->empty() || list->size() % kPriorities != 0) return false;
         for (const Json& one : *list) {
-            if (!one.is_number_unsigned() || one.get<uint64_t>() > 0xFFFFFF) return false;  // 24 bits, both
+            if (!one.is_number_unsigned() || one.get<uint64_t>() > 0xFFFFFF) return false;  // both have 24 bits
             out.push_back(one.get<uint32_t>());
         }
         return true;

@@ -59,7 +59,7 @@ Json PassiveConnections::connect(const Json& request) {
     const std::lock_guard lock(mutex_);
     Entry* const at = entry(name);
     if (at == nullptr) return refusal("no lease, or too many rails");
-    // Connecting took its time: the peer may have given up, and may have begun again.
+    // Connecting took time. Meanwhile the peer may have abandoned the attempt and begun another.
     if (name.number < at->closed || (at->connection != nullptr && name.number < at->number))
         return refusal("closed meanwhile");
     at->number = name.number;

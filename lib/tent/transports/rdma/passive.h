@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passive ends of our peers' connections. A rail of a peer has one at a time: a newer one replaces it.
+// The passive ends of the peers' connections. A rail of a peer has one at a time: a newer one replaces it.
 #pragma once
 
 #include <cstdint>
@@ -17,33 +17,34 @@ namespace rove::tent {
 
 class PassiveConnections {
   public:
-    static constexpr size_t kMaxRails = 256;  // of an owner
+    static constexpr size_t kMaxRails = 256;  // for each owner
 
     PassiveConnections(const std::vector<std::unique_ptr<VerbsDevice>>& devices, const EndpointConfig& config)
         : devices_(devices), config_(config) {}
 
-    // The owner has a lease from now on: it may connect.
+    // The owner has a lease from now on and may connect.
     void admit(const std::string& owner);
-    // Its lease has ended, and with it its connections.
+    // The owner's lease has ended: closes its connections.
     void forget(const std::string& owner);
 
-    // Answers of the control plane: {"ok": true, "endpoint": ...} or {"ok": false, "error": ...}. Any thread.
+    // Answers a message of the control plane with {"ok": true, "endpoint": ...} or {"ok": false, "error": ...}. Any
+    // thread may call it.
     Json connect(const Json& request);
-    // When it returns, the connection and those before it of its rail change no memory any more, nor do they come to be
-    // later. An owner without a lease has none.
+    // When it returns, the connection and the earlier ones of its rail change no memory any more, and none of them can
+    // be made later. An owner without a lease has no connections.
     Json close(const Json& request);
 
     size_t count() const;
 
   private:
     struct Entry {
-        uint64_t closed = 0;  // all numbers below
-        uint64_t number = 0;  // of `connection`
+        uint64_t closed = 0;  // all numbers below it are closed
+        uint64_t number = 0;  // number of `connection`
         std::unique_ptr<Connection> connection;
     };
     using Rails = std::map<std::string, Entry>;
 
-    // Null: it has no lease, or too many rails. With mutex_.
+    // Returns null if the owner has no lease or has too many rails. Needs mutex_.
     Entry* entry(const ConnectionName& name);
 
     const std::vector<std::unique_ptr<VerbsDevice>>& devices_;

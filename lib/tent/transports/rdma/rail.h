@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One way to a peer: a local device and a device of the peer. Belongs to the holder of the drive lock. Units: bytes,
-// nanoseconds.
+// A rail: a local device and a device of the peer. The holder of the drive lock owns it. Units: bytes, nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -24,14 +23,14 @@ namespace rove::tent {
 class RdmaChannel;
 struct Rail;
 
-// What a rail remembers of a slice.
+// The data that a rail keeps for a slice.
 struct RdmaSlice {
     PostMark mark;
-    // Neighbours among those that the rail carries.
+    // Neighbours in the list of slices that the rail carries.
     Slice* before;
     Slice* after;
-    Rail* rail;    // that carries it; null: none does
-    uint32_t tag;  // of the current attempt: a completion of an earlier one is not taken for it
+    Rail* rail;    // rail that carries the slice; null: no rail carries it
+    uint32_t tag;  // number of the current attempt, so that a completion of an earlier one is not mistaken for it
     uint8_t device;
 };
 inline RdmaSlice& rdma(Slice& slice) {
@@ -45,80 +44,82 @@ inline const RdmaSlice& rdma(const Slice& slice) {
 struct RailCounters {
     uint64_t read_bytes = 0, write_bytes = 0, slices = 0;
     uint64_t errors = 0;    // completions with an error
-    uint64_t silences = 0;  // times that it was given up because nothing came back
-    uint64_t pauses = 0;    // times that it was put to rest
+    uint64_t silences = 0;  // times that the connection was closed because of silence
+    uint64_t pauses = 0;    // times that the rail was put to rest
     uint64_t probes = 0, connects = 0;
-    uint64_t resprayed = 0;  // slices that were taken from it
+    uint64_t resprayed = 0;  // slices that were moved to other rails
 };
 
 struct Rail {
-    // kUp until an error, silence or a broken link: then its connection is closed, another one is made at once, and
-    // probed with READs of 8 bytes, the first of which that comes back takes the rail into use. An error alone costs no
-    // more than that. Errors without a success in between, rail_error_threshold of them, each within
-    // rail_error_window_secs of the one before, put the rail to rest, as silence and a broken link do at once (T-19):
-    // then the first probe waits for rail_cooldown_secs. Between probes it is twice and four times that.
+    // A rail is kUp until an error, silence or a broken link. Then its connection is closed, and a new one is made at
+    // once and probed with READs of 8 bytes. The first probe that completes takes the rail into use. A single error
+    // costs no more than that. rail_error_threshold errors without a success in between, each within
+    // rail_error_window_secs of the one before, put the rail to rest, and silence and a broken link do so at once
+    // (T-19). The first probe then waits for rail_cooldown_secs, and the next ones wait twice and four times as long.
     enum class State : uint8_t {
-        kClosed,      // `retry_ns` says when to connect again
-        kConnecting,  // a job is at it
-        kProbing,     // connected; `retry_ns` says when to probe
+        kClosed,      // connects again at `retry_ns`
+        kConnecting,  // a job connects it
+        kProbing,     // connected; probes at `retry_ns`
         kUp,
-        kDraining,  // one of its QPs takes nothing any more; when the others are through it is connected anew
+        kDraining,  // one of its QPs accepts no more requests; it reconnects when the others have finished
     };
-    static constexpr uint32_t kMaxDoublings = 2;  // of the cooldown
+    static constexpr uint32_t kMaxDoublings = 2;  // doublings of the cooldown
 
     explicit Rail(const RailConfig& keys, RdmaChannel* of = nullptr) : channel(of), config(keys) {}
 
     RdmaChannel* channel;
-    uint32_t id = 0;  // in the backend's list
+    uint32_t id = 0;  // index in the backend's list
     uint8_t local = 0, remote = 0;
     std::string name;  // "rove0-rove1": local and remote device
-    // Of ports that do not belong together: connected while the local one has no other way to the peer.
+    // True for a pair of ports that do not belong together. It is connected only while the local port has no other rail
+    // to the peer.
     bool is_spare = false;
     State state = State::kClosed;
     bool ever_up = false;
     const RailConfig& config;
-    uint32_t errors = 0;     // without a success
-    uint32_t doublings = 0;  // of the cooldown, since the last success
+    uint32_t errors = 0;     // errors since the last success
+    uint32_t doublings = 0;  // doublings of the cooldown since the last success
     uint64_t last_error_ns = 0;
-    uint64_t rest_ns = 0;  // until then it is not probed
-    uint64_t number = 0;   // of `connection`; ConnectionName
+    uint64_t rest_ns = 0;  // end of the rest, before which it is not probed
+    uint64_t number = 0;   // number of `connection` in its ConnectionName
     std::unique_ptr<Connection> connection;
     uint64_t retry_ns = 0;
-    uint32_t refusals = 0;  // attempts to connect that failed, one after the other
-    uint64_t down_ns = 0;   // since when it is not up
+    uint32_t refusals = 0;  // attempts to connect that failed in a row
+    uint64_t down_ns = 0;   // when it went down
 
-    // Slices posted, oldest first.
+    // The posted slices, in a list with the oldest first.
     Slice* oldest = nullptr;
     Slice* newest = nullptr;
-    std::array<uint64_t, kPriorities> posted_bytes{};  // by priority
-    std::array<uint32_t, kPriorities> posted{};        // by priority, with probes
+    std::array<uint64_t, kPriorities> posted_bytes{};  // slices only, by priority
+    std::array<uint32_t, kPriorities> posted{};        // slices, by priority
     Window window;
     WindowBesideHigher beside;
-    // By priority: chosen for this rail when it had no room, and goes next.
+    // The slice of each priority that was chosen for this rail when it had no room. It is posted next.
     std::array<Slice*, kPriorities> parked{};
-    CqCredits* credits = nullptr;   // of its device: RdmaBackend's
-    RecentBytes* recent = nullptr;  // ... posted below HIGH, for all peers
-    // Since when it is silent, if something is posted: the last completion, the first post, or when the peer answered
-    // again.
+    CqCredits* credits = nullptr;   // credits of its device, owned by RdmaBackend
+    RecentBytes* recent = nullptr;  // bytes posted below HIGH on its device, for all peers; owned by RdmaBackend
+    // Beginning of its silence, if something is posted: the last completion, the first post, or the peer's return from
+    // silence on all rails.
     uint64_t answered_ns = 0;
-    bool is_excused = false;  // what it was silent before `answered_ns` does not count
-    uint64_t asked_ns = 0;    // when the peer was last asked over other rails, as this one was suspiciously silent
+    bool is_excused = false;  // true: the silence before `answered_ns` was excused
+    // When the peer was last probed over other rails because of a suspicious silence of this one.
+    uint64_t asked_ns = 0;
     uint32_t probes_posted = 0;
     RailCounters counters;
 
-    // What is under way of this priority and of those that go first: only that has HIGH wait.
+    // Returns the bytes in flight of this priority and of higher ones, so that HIGH waits only for HIGH.
     uint64_t posted_up_to(Priority priority) const {
         uint64_t bytes = 0;
         for (uint8_t i = 0; i <= index(priority); ++i) bytes += posted_bytes[i];
         return bytes;
     }
-    // The same without `first` and what goes before that.
+    // Returns the bytes in flight of the priorities after `first`, up to and including `priority`.
     uint64_t posted_behind(uint8_t first, Priority priority) const {
         uint64_t bytes = 0;
         for (size_t i = first + 1u; i <= index(priority); ++i) bytes += posted_bytes[i];
         return bytes;
     }
-    // Returns whether it is to rest.
+    // Returns true if the rail must rest.
     bool count_error(uint64_t now_ns) {
         if (errors > 0 && now_ns - last_error_ns > config.error_window_ns) errors = 0;
         last_error_ns = now_ns;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rails of a channel: silence, probes, connecting again. See rdma_channel.h, notes 3 and 4.
+// The care for a channel's rails: silence, probes, reconnecting. See notes 3 and 4 in rdma_channel.h.
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -13,18 +13,20 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kSilentNs = 25'000'000;      // half of the 50 ms in which throughput must be back (T-19)
-constexpr uint64_t kSuspiciousNs = 8'000'000;   // then the peer is asked over its other rails
-constexpr uint64_t kAllSilentNs = 150'000'000;  // a process may be off its core for some time slices of others
-constexpr uint64_t kTimesExpected = 4;          // what a slice may take over its predicted time
-// Between the beginnings of attempts to connect, doubling. One over a dead rail in mp mode takes a second, all of which
-// it asks the peer's device: the next one follows at once, since the rail may come back in between (T-19).
+constexpr uint64_t kSuspiciousNs = 8'000'000;   // after this silence the peer is probed over its other rails
+constexpr uint64_t kAllSilentNs = 150'000'000;  // the peer's process may be off its core for some time slices
+constexpr uint64_t kTimesExpected = 4;  // added to the limits, in multiples of the oldest slice's predicted time
+// Time between the starts of two attempts to connect. It doubles from kRetryNs to kMaxRetryNs. In mp mode an attempt
+// over a dead rail lasts a second, in which it asks the peer's device all the time. The next attempt follows at once,
+// since the rail may return in between (T-19).
 constexpr uint64_t kRetryNs = 5'000'000, kMaxRetryNs = 640'000'000;
-constexpr uint64_t kComeUpNs = 100'000'000;         // so long slices wait for a rail that was up
-constexpr uint64_t kFirstComeUpNs = 3'000'000'000;  // ... and for the first one to come up
-constexpr uint64_t kSpareNs = 50'000'000;           // a port that has no rail for so long tries the peer's other ports
-constexpr size_t kSparesAtOnce = 2;                 // that are being connected
-constexpr uint64_t kLongSpareNs = 1'000'000'000;    // ... and one that never had, or while other ports have one
-constexpr uint64_t kCallNs = 2'000'000'000;         // of the control plane
+constexpr uint64_t kComeUpNs = 100'000'000;         // time that slices wait for a rail that was up
+constexpr uint64_t kFirstComeUpNs = 3'000'000'000;  // time that slices wait for the first rail to come up
+constexpr uint64_t kSpareNs = 50'000'000;           // a port without a rail for this long tries the peer's other ports
+constexpr size_t kSparesAtOnce = 2;                 // spare rails that are being connected
+// Replaces kSpareNs for a port that never had a rail, or while other ports have one.
+constexpr uint64_t kLongSpareNs = 1'000'000'000;
+constexpr uint64_t kCallNs = 2'000'000'000;  // deadline of a call of the control plane
 constexpr uint64_t kProbeBytes = 8;
 
 }  // namespace
@@ -51,8 +53,9 @@ void RdmaChannel::note_answer(Rail& rail, uint64_t now_ns) {
     rail.wait_from(now_ns);
 }
 
-// The peer was silent on all rails, as a process is that has lost its core. It answers on one of them first: the others
-// have time from now on, but once only, as it may lose its core again and again while one of them is dead.
+// Gives the other rails time from now on. The peer was silent on all rails, like a process that has lost its core, and
+// it answers on one of them first. Each rail is excused only once, since the peer may lose its core repeatedly while
+// one of the rails is dead.
 void RdmaChannel::excuse_others(uint64_t now_ns) {
     for (const auto& rail : rails_) {
         if (rail->is_excused || now_ns - rail->answered_ns <= kSilentNs) continue;
@@ -78,7 +81,7 @@ uint64_t RdmaChannel::cut_off(uint64_t now_ns) const {
         return rail->state == Rail::State::kUp || rail->state == Rail::State::kDraining;
     };
     const auto pairs = std::span(rails_).first(pairs_);
-    // While others carry what there is, there is time.
+    // While other rails carry the traffic, there is no hurry.
     const uint64_t patience_ns = std::any_of(pairs.begin(), pairs.end(), is_up) ? kLongSpareNs : kSpareNs;
     uint64_t mask = 0, connected = 0;
     for (const auto& rail : pairs) {
@@ -90,7 +93,8 @@ uint64_t RdmaChannel::cut_off(uint64_t now_ns) const {
     return mask & ~connected;
 }
 
-// It does not come back though its rail is alive, and nothing else of its request does.
+// Returns true if the slice does not complete although its rail is alive, and no other slice of its request completes
+// either.
 bool RdmaChannel::is_lost(const Slice& slice, uint64_t now_ns) const {
     const uint64_t since_ns = std::max(slice.task->progress_ns, rdma(slice).mark.post_ns);
     return now_ns > since_ns + shard_.max_timeout_ns() + kAllSilentNs;
@@ -107,7 +111,7 @@ void RdmaChannel::look_after(uint64_t now_ns, uint64_t unpolled_ns) {
     const uint64_t cut_off = closing_ || peer_.gone.load(std::memory_order_relaxed) ? 0 : this->cut_off(now_ns);
     const auto rails = cut_off != 0 ? std::span<const std::unique_ptr<Rail>>(rails_) : in_use();
     spares_open_ = false;
-    size_t connecting = 0;  // of the spare ones: they are not to keep the usual ones from being connected
+    size_t connecting = 0;  // counts spare rails, which must not delay connecting the usual ones
     for (const auto& owned : rails) {
         Rail& rail = *owned;
         rail.answered_ns += std::min(unpolled_ns, now_ns - rail.answered_ns);
@@ -229,7 +233,7 @@ void RdmaChannel::give_up(Rail& rail, uint64_t now_ns) {
         if (!closing_)
             log(limit, LogLevel::kWarning, "segment '%s': rail %s is down", peer_.name().c_str(), rail.name.c_str());
     }
-    rail.connection.reset();  // from here on nothing is sent and nothing is received
+    rail.connection.reset();  // from here on nothing is sent or received
     drop_probes(rail);
     std::vector<Task*> fenced;
     while (Slice* slice = rail.oldest) {
@@ -303,7 +307,7 @@ void RdmaChannel::connect(Rail& rail, std::vector<Task*> fenced) {
                                       ? parse_endpoint((*answer)["endpoint"])
                                       : std::nullopt;
             if (!endpoint || connection->connect(*endpoint, true) != 0) connection.reset();
-            // The next attempt would close the peer's end; of a spare rail there may be none.
+            // The next attempt would close the peer's end, but a spare rail may have no next attempt.
             if (connection == nullptr && rail.is_spare)
                 peer_.control().call(MessageType::kClose, name.to_json(), kCallNs);
         }

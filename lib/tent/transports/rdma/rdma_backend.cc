@@ -9,8 +9,9 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kRailLookNs = 1'000'000;  // between two looks at rails and links
-constexpr uint64_t kUnpolledNs = 2'000'000;  // what a pause between polls has more is no silence of the peers
+constexpr uint64_t kRailLookNs = 1'000'000;  // interval between two checks of rails and links
+// The part of a pause between polls beyond this does not count as the peers' silence.
+constexpr uint64_t kUnpolledNs = 2'000'000;
 
 }  // namespace
 
@@ -63,7 +64,7 @@ bool RdmaBackend::is_idle() {
     return completed_ == 0 && nothing_waits();
 }
 
-// Devices in turn: one that is busy has not all the room.
+// Polls the devices in turn, so that a busy one does not take all the room.
 void RdmaBackend::poll() {
     if (channels().empty()) return;
     for (size_t i = 0; i < devices().size() && completed_ < kPolled; ++i) {
@@ -84,7 +85,7 @@ void RdmaBackend::completed(const ibv_wc& wc, uint64_t now_ns) {
         return;
     }
     Slice& slice = shard_.pool().at(static_cast<uint32_t>(wc.wr_id));
-    if (rdma(slice).rail == nullptr || slice_wr(slice) != wc.wr_id) return;  // of a connection that was closed
+    if (rdma(slice).rail == nullptr || slice_wr(slice) != wc.wr_id) return;  // completion of a closed connection
     if (wc.status == IBV_WC_SUCCESS) {
         rdma(slice).rail->channel->completed(slice, now_ns);
     } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slices to rails: see rdma_channel.h. What becomes of the rails themselves is in rail_care.cc.
+// Places slices on rails; see rdma_channel.h. The care for the rails themselves is in rail_care.cc.
 #include "tent/transports/rdma/rdma_channel.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ constexpr uint64_t bit(uint8_t device) {
 
 RdmaChannel::RdmaChannel(RdmaBackend& backend, Shard& shard, Peer& peer, uint64_t now_ns)
     : Channel(shard.config().queues), backend_(backend), shard_(shard), peer_(peer), opened_ns_(now_ns) {
-    // A rail for each device of the end that has more of them. Devices of equal names belong together, others by their
-    // places. All other pairs are spare.
+    // Makes a rail for each device of the end with more devices. Devices of equal names belong together, and others by
+    // their places in the lists. All other pairs are spare.
     const auto segment = peer.segment();
     const size_t locals = backend.devices().size(), remotes = segment->devices.size();
     const auto is_pair = [&](size_t local, size_t remote) {
@@ -83,7 +83,8 @@ bool RdmaChannel::has_room(const Rail& rail, uint8_t priority) const {
     if (!rail.credits->has_room(priority)) return false;
     if (rail.posted_up_to(static_cast<Priority>(priority)) >= rail.window.bytes()) return false;
     if (priority == 0) return true;
-    // Beside what goes first, the rails of a port have as much under way together as this one may have.
+    // While a higher priority is in use, all rails of a port together may have as many bytes in flight as this one
+    // alone.
     const uint64_t now_ns = shard_.latest_ns();
     const uint8_t used = shard_.first_in_use(now_ns);
     if (used >= priority) return true;
@@ -132,7 +133,7 @@ Channel::Dispatched RdmaChannel::dispatch(uint8_t level, uint8_t allowed, uint64
     while (taken < kBurst) {
         Waiting* waiting = queues.first(level, allowed);
         if (waiting == nullptr) return {.moved = taken != 0};
-        // What was promoted does not overtake what is parked of its own priority.
+        // A promoted slice does not overtake parked slices of its own priority.
         const uint8_t priority = index(waiting->priority);
         if (priority != level && parked_[priority] != 0) taken += dispatch_parked(priority, now_ns);
         auto& task = static_cast<Task&>(*waiting);
@@ -169,7 +170,7 @@ bool RdmaChannel::carry_at_once(Task& task, uint64_t now_ns) {
 
 bool RdmaChannel::choose(Slice& slice, uint64_t devices, uint64_t among, uint64_t now_ns) {
     DeviceSelector& selector = backend_.selector();
-    if (std::has_single_bit(devices)) {  // nothing to choose
+    if (std::has_single_bit(devices)) {  // no choice
         if ((devices & among & selector.up_mask()) == 0) return false;
         rdma(slice).device = static_cast<uint8_t>(std::countr_zero(devices));
         selector.charge(rdma(slice).device, slice.length);
@@ -244,7 +245,8 @@ void RdmaChannel::allot(Task& task, uint64_t devices, uint64_t now_ns) {
     for (const Queued* one = task.first; one != nullptr; one = one->next)
         lengths.push_back(static_cast<const Slice*>(one)->length);
     chosen.resize(lengths.size());
-    // Of all devices, as for HIGH: which of them lower priorities may use changes many times before the last slice.
+    // Allots the slices to all devices, as for HIGH: the devices that a lower priority may use change many times before
+    // its last slice.
     uint8_t there[DeviceSelector::kMaxDevices];
     if (!backend_.selector()
              .allocate(lengths, task.local->numa_node, devices, Priority::kHigh, now_ns, chosen,
@@ -319,7 +321,7 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
     wr.wr.rdma.rkey = task.remote->rkeys[rail.remote];
     ibv_send_wr* bad = nullptr;
     if (ibv_post_send(rail.connection->qp(task.priority), &wr, &bad) != 0) return false;
-    // It is on its way: what is written down now costs it no time.
+    // The slice is in flight already, so the bookkeeping does not delay it.
     rdma(slice).mark = backend_.selector().post(rdma(slice).device, now_ns);
     if (rail.is_idle()) rail.wait_from(now_ns);
     rail.append(slice);
@@ -356,14 +358,14 @@ void RdmaChannel::failed(Slice& slice, ibv_wc_status status, uint64_t now_ns) {
     ++rail.counters.errors;
     const bool refused_there = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
     const bool flushed = status == IBV_WC_WR_FLUSH_ERR && rail.state == Rail::State::kDraining;
-    // The peer, or our own device, refuses this very request. The other slices are tried again.
+    // The peer or the local device refuses this particular request. The other slices are tried again.
     if (refused_there || status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_LEN_ERR) {
         rail.remove(slice);
         backend_.selector().release(rdma(slice).device, slice.length);
         status == IBV_WC_REM_ACCESS_ERR ? shard_.refused(slice) : shard_.fail(slice, Reason::kRefused);
     }
-    // The peer's QP is in the error state, too: what came behind the refused request was not carried out, and will not
-    // be. Other priorities' QPs know nothing of it: they finish what they have.
+    // The peer's QP is in the error state too: requests behind the refused one were not carried out, and will not be.
+    // The QPs of other priorities are not affected and finish their requests.
     if (refused_there || flushed) {
         if (flushed) {
             rail.remove(slice);

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rails to one peer, and the slices that wait for them. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
 //
-// 1. A slice is given to a device when it can be posted, not when it is submitted: what waits, waits in the priority
-//    queues, so HIGH overtakes LOW, and a rail that slows down or dies has little that must be moved. What has room,
-//    the rail's window says (window.h), which counts what is under way of the slice's priority and of higher ones.
-// 2. Which device. A request of many slices is allotted to all devices that are up when it is first looked at, in
-//    proportion to 1 / score, as documented (batch_allocation_policy); any of its slices counts for any share. A device
-//    that has room takes from its own share first. Without one, it takes from others' if it is the selector's choice
-//    now: what was allotted to a device that has fallen behind is placed anew so. A single slice, and each of
-//    `per_slice`, is the selector's choice among all that are up, with room or without: if it has none, one slice of
-//    each priority may wait for it there, and others take the best that has room. Round robin waits for the device
-//    whose turn it is, as documented: it does not adapt.
-//    Which devices a priority may use now (T-9) is asked whenever a slice is posted, of all devices that are up:
-//    neither rooms nor shares change it.
-// 3. Silence. A rail from which nothing came back for long, though something is posted, is given up: its connection is
-//    closed (connection.h), its slices are sprayed over the others. How long: kSilentNs, if the peer answered over
-//    another rail meanwhile, which it is asked for; else kAllSilentNs, because a process that has lost its core to
-//    others is silent on all rails. In both cases plus a few times what the oldest slice should take. When we did not
-//    listen ourselves, that time does not count, nor does a silence of all rails that an answer on one of them ends.
-// 4. A rail that was given up is connected again over TCP at once, and then probed (rail.h). A refused access costs
-//    less: its QP is of no more use, but the rail's others first finish what they have. When none is up for long, what
-//    waits goes to another transport. If there is none it waits on, while the peer's process is there, up to
-//    max_timeout_ns: a process may be stopped for a while, or have no core.
-// 5. Ports of equal names, or places, make rails. When those of one of our ports are all down, it tries the peer's
-//    other ports: any two that reach each other will do, until the usual pair is back.
+// 1. Time of the choice. A slice is given to a device when it can be posted, not when it is submitted. Until then it
+//    waits in the priority queues, so HIGH overtakes LOW, and a rail that slows down or dies has few slices that must
+//    be moved. The rail's window (window.h) decides whether it has room. It counts the bytes in flight of the slice's
+//    priority and of higher ones.
+// 2. Choice of the device. A request of many slices is allotted, when its first slice is placed, to all devices that
+//    are up, in proportion to 1 / score, as documented (batch_allocation_policy). Any of its slices counts for any
+//    share. A device with room uses its own share first. If no device with a share has room, a slice goes to another
+//    device if the selector chooses that one now: in this way the share of a device that has fallen behind moves to
+//    others. For a single slice, and for each slice with `per_slice`, the selector chooses among all devices that are
+//    up, with or without room. If the chosen one has no room, one slice of each priority may wait for it there, and
+//    further slices use the best device with room. Round-robin waits for the device whose turn it is, as documented: it
+//    does not adapt. The devices that a priority may use now (T-9) are determined whenever a slice is posted, out of
+//    all devices that are up. They depend on neither room nor shares.
+// 3. Silence. A rail on which nothing came back for too long, although something is posted, is closed (connection.h),
+//    and its slices are sprayed over the others. The limit is kSilentNs if the peer answered over another rail
+//    meanwhile, for which it is probed there. Otherwise it is kAllSilentNs, because a process that has lost its core is
+//    silent on all rails. In both cases a multiple of the predicted time of the oldest slice is added. Time in which
+//    this process did not poll does not count. A silence of all rails that ends with an answer on one of them does not
+//    count either.
+// 4. Reconnecting. A rail that was closed is connected again over TCP at once, and then probed (rail.h). A refused
+//    access costs less: its QP is no longer usable, but the other QPs of the rail first finish their requests. If no
+//    rail is up for long, the waiting slices move to another transport. If there is no other, they wait while the
+//    peer's process exists, up to max_timeout_ns: a process may be stopped for a while, or have no core.
+// 5. Spares. Ports of equal names, or else of equal places, make rails. If all rails of a local port are down, it tries
+//    the peer's other ports. Any two ports that reach each other are used until the usual pair is back.
 #pragma once
 
 #include <atomic>
@@ -55,7 +57,7 @@ class RdmaChannel : public Channel {
     bool carry_at_once(Task& task, uint64_t now_ns) override;
     void leave(Task& task) override;
     Reason why_nothing_moves() const override;
-    // Silence, probes, connections. `unpolled_ns`: how long nobody has polled.
+    // Handles silence, probes and connections. `unpolled_ns` is the time in which no thread polled.
     void look_after(uint64_t now_ns, uint64_t unpolled_ns);
     uint64_t next_deadline(uint64_t now_ns) const;
 
@@ -71,14 +73,15 @@ class RdmaChannel : public Channel {
     enum class Fate : uint8_t { kPosted, kParked, kWaits, kNowhere };
     Fate place(Task& task, Slice& slice, uint64_t now_ns);
     uint32_t dispatch_parked(uint8_t priority, uint64_t now_ns);
-    // Has the selector choose and charge one of the devices. False: it has none.
+    // Lets the selector choose and charge one of the devices. Returns false if it cannot.
     bool choose(Slice& slice, uint64_t devices, uint64_t among, uint64_t now_ns);
-    // The peer's ranks of the memory by our devices, which it writes to `by_device`; null: near to all.
+    // Writes the peer's ranks of the memory to `by_device`, indexed by local device. Returns that, or null if all
+    // devices are near to the memory.
     const uint8_t* ranks_there(const BufferDesc& remote, uint8_t* by_device) const;
     void allot(Task& task, uint64_t devices, uint64_t now_ns);
-    // The slice is one of the share of its `device`, and is charged to that.
+    // Counts the slice against the share of its `device`, and charges its true length.
     void take_share(Task& task, const Slice& slice);
-    // One slice less is to be carried by the device that has the most left, which is returned. There is one.
+    // Takes one slice from the share with the most bytes left, and returns that share's device. There must be one.
     uint8_t give_back_share(Task& task);
     void drop_shares(Task& task, uint64_t devices);
     void take_back_parked(Rail& rail, uint64_t now_ns);
@@ -87,10 +90,10 @@ class RdmaChannel : public Channel {
     bool post(Rail& rail, Slice& slice, uint64_t now_ns);
     Rail* rail_of(uint8_t device) const;
     uint64_t usable_devices() const;
-    // Whether slices for one of these devices are to wait for a rail, as one is up or may soon be.
+    // Returns true if slices for one of these devices should wait for a rail, because one is up or may soon be.
     bool may_come_up(uint64_t device_mask, uint64_t now_ns) const;
-    // Whether none is up, but one was, and the peer is there: what nothing else can carry waits for that, up to
-    // max_timeout_ns.
+    // Returns true if no rail is up, but one was, and the peer is there. Slices that no other transport can carry then
+    // wait for it, up to max_timeout_ns.
     bool may_return() const;
     void note_answer(Rail& rail, uint64_t now_ns);
     void excuse_others(uint64_t now_ns);
@@ -99,15 +102,16 @@ class RdmaChannel : public Channel {
     bool is_lost(const Slice& slice, uint64_t now_ns) const;
     void ask_others(Rail& rail, uint64_t now_ns);
     void send_probe(Rail& rail, uint64_t now_ns);
-    // Their connection is closed.
+    // Drops the probes of a rail whose connection is closed.
     static void drop_probes(Rail& rail);
-    // Closes the rail's connection; its slices go elsewhere. It is used again when a probe came back.
+    // Closes the rail's connection and moves its slices to other rails. The rail is used again after a probe has
+    // completed.
     void give_up(Rail& rail, uint64_t now_ns);
-    // A spare one that is idle.
+    // Closes a spare rail that is idle.
     void close(Rail& rail, uint64_t now_ns);
-    // Of our devices, those none of whose rails is up, for some time: bits (1 << device).
+    // Returns the local devices, as bits (1 << device), that have had no rail up for some time.
     uint64_t cut_off(uint64_t now_ns) const;
-    // Spare rails only while there are any.
+    // Returns the rails in use. They include the spare rails only while any of these is wanted or open.
     std::span<const std::unique_ptr<Rail>> in_use() const {
         return std::span(rails_).first(spares_open_ ? rails_.size() : pairs_);
     }
@@ -117,15 +121,15 @@ class RdmaChannel : public Channel {
     RdmaBackend& backend_;
     Shard& shard_;
     Peer& peer_;
-    std::vector<std::unique_ptr<Rail>> rails_;  // spare ones behind `pairs_` others
+    std::vector<std::unique_ptr<Rail>> rails_;  // `pairs_` usual rails, then the spare ones
     size_t pairs_ = 0;
     bool spares_open_ = false;
-    std::array<uint32_t, kPriorities> parked_{};  // slices that wait at a rail
+    std::array<uint32_t, kPriorities> parked_{};  // slices parked at a rail, by priority
     const uint64_t opened_ns_;
-    uint64_t answered_ns_ = 0;  // when an answer came, on any rail
+    uint64_t answered_ns_ = 0;  // last answer on any rail
     std::atomic<bool> available_{true};
     std::atomic<bool> closing_{false};
-    uint32_t jobs_ = 0;  // that know of us
+    uint32_t jobs_ = 0;  // jobs that refer to this channel
 };
 
 }  // namespace rove::tent

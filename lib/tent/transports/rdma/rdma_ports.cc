@@ -10,7 +10,7 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kLinksNs = 1'000'000;  // between two looks at links
+constexpr uint64_t kLinksNs = 1'000'000;  // interval between two checks of the links
 
 std::vector<Device> describe_all(const std::vector<std::unique_ptr<VerbsDevice>>& devices) {
     std::vector<Device> list;

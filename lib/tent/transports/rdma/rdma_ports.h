@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The local ports of the engine, which all its shards use: what is learned of them, registrations of memory, the
-// passive ends of peers' connections, and whether their links are up.
+// The local ports of the engine, which all its shards use: the learned bandwidths, the registrations of memory, the
+// passive ends of peers' connections, and the states of the links.
 #pragma once
 
 #include <array>
@@ -19,7 +19,8 @@ namespace rove::tent {
 
 class RdmaPorts {
   public:
-    // `devices` is not empty. kInvalidArgument: the topology or the matrix names what is not there.
+    // Creates the ports. `devices` is not empty. Returns kInvalidArgument if the topology or the matrix names a device
+    // that does not exist.
     static Status create(const ::rove::tent::Config& config, std::vector<std::unique_ptr<VerbsDevice>> devices,
                          std::shared_ptr<RdmaPorts>* out);
 
@@ -27,14 +28,14 @@ class RdmaPorts {
     DeviceSelector& selector() { return selector_; }
     PassiveConnections& passive() { return passive_; }
 
-    // Any thread, one at a time.
+    // Any thread may call these functions, but only one at a time.
     Status add_memory(LocalBuffer& buffer);
     void remove_memory(LocalBuffer& buffer);
     void describe(const LocalBuffer& buffer, BufferDesc* out) const;
 
-    // Any thread: takes events of the ports that have come, unless another thread is at it or has just been.
+    // Handles pending events of the ports, unless another thread does so or has just done so. Any thread may call it.
     void look_at_links(uint64_t now_ns);
-    // How often the link of a device has gone or come; odd: it is down.
+    // Returns how often the link of a device went down or came up. An odd number means that it is down.
     uint32_t link_changes(uint8_t device) const { return link_changes_[device].load(std::memory_order_relaxed); }
 
   private:
@@ -45,7 +46,7 @@ class RdmaPorts {
     DeviceSelector selector_;
     PassiveConnections passive_;
     std::mutex links_mutex_;
-    uint64_t links_ns_ = 0;  // when they were looked at
+    uint64_t links_ns_ = 0;  // when the links were last checked
     std::array<std::atomic<uint32_t>, DeviceSelector::kMaxDevices> link_changes_{};
 };
 

@@ -16,7 +16,7 @@ namespace rove::tent {
 
 namespace {
 
-// IBTA 14.2.5.6: lanes by LinkWidth bits, and Gb/s of a lane by LinkSpeed bits.
+// IBTA 14.2.5.6: lanes by the bits of LinkWidth, and Gb/s of a lane by the bits of LinkSpeed.
 double link_bandwidth(const ibv_port_attr& port) {
     const double lanes = port.active_width == 1    ? 1
                          : port.active_width == 2  ? 4
@@ -29,7 +29,7 @@ double link_bandwidth(const ibv_port_attr& port) {
     return port.active_speed == 0 || speed > 7 ? 0 : lanes * kLaneGbps[speed] * 1e9 / 8;
 }
 
-// The first IPv4 address, else the first global IPv6 one, else the link-local one.
+// Returns the first IPv4 address, or else the first global IPv6 address, or else the link-local one.
 int suitable_gid(ibv_context* context, int count) {
     int best = -1, best_rank = 3;
     for (int i = 0; i < count; ++i) {
@@ -107,7 +107,7 @@ bool VerbsDevice::open(ibv_device* device, const ::rove::tent::Config& config) {
         cqs_.push_back(cq);
     }
     probe_region_ = ibv_reg_mr(pd_, probe_.data(), probe_.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
-    // So that its events can be asked for without waiting.
+    // Non-blocking, so that its events can be polled.
     return probe_region_ != nullptr &&
            fcntl(context_->async_fd, F_SETFL, fcntl(context_->async_fd, F_GETFL) | O_NONBLOCK) == 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A local port, by verbs: its context, protection domain, completion queue and GID.
+// A local port over verbs: its context, protection domain, completion queues and GID.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -17,10 +17,10 @@ namespace rove::tent {
 
 class VerbsDevice {
   public:
-    static constexpr int kCqEntries = 8192;  // of each completion queue
+    static constexpr int kCqEntries = 8192;  // entries of each completion queue
 
-    // All devices that the configuration lets through, in the order of their names. Those that cannot be opened are
-    // left out. kInvalidArgument: the whitelist names a device that is not there.
+    // Opens all devices that the configuration allows, in the order of their names. Devices that cannot be opened are
+    // left out. Returns kInvalidArgument if the whitelist names a device that does not exist.
     static Status open_all(const ::rove::tent::Config& config, std::vector<std::unique_ptr<VerbsDevice>>* out);
     ~VerbsDevice();
     VerbsDevice(const VerbsDevice&) = delete;
@@ -29,19 +29,21 @@ class VerbsDevice {
     const std::string& name() const { return name_; }
     ibv_context* context() const { return context_; }
     ibv_pd* pd() const { return pd_; }
-    // Of a shard of the engine. What answers peers uses that of the first.
+    // Returns the completion queue of a shard of the engine. The passive ends use the first shard's.
     ibv_cq* cq(size_t shard = 0) const { return cqs_[shard]; }
     const ibv_gid& gid() const { return gid_; }
     uint8_t gid_index() const { return gid_index_; }
     uint32_t mtu() const { return mtu_; }  // bytes
-    // What the selector is told: name, link speed, NUMA node.
+    // Returns the selector's data about the device: name, link speed, NUMA node.
     Device describe() const;
 
-    // A word that peers READ to see whether the rail is alive, and where their answers to us go.
+    // The address of a word that peers READ to test whether the rail is alive. The results of our own probes go to the
+    // second half.
     uint64_t probe_address() const { return reinterpret_cast<uint64_t>(probe_.data()); }
     ibv_mr* probe_region() const { return probe_region_; }
 
-    // Takes the events of the port that have come. Returns true if the link went down or up; `*up` says which.
+    // Consumes the pending events of the port. Returns true if the link went down or came up, and sets `*up`
+    // accordingly.
     bool take_link_event(bool* up);
 
   private:
@@ -58,7 +60,7 @@ class VerbsDevice {
     uint32_t mtu_ = 1024;
     double bandwidth_bytes_per_s_ = 0;
     int numa_node_ = -1;
-    // The first half is read by peers, the second written by their answers.
+    // Peers read the first half. The results of our own probes are written to the second half.
     alignas(64) std::array<uint8_t, 128> probe_{};
 };
 

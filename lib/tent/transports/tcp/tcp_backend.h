@@ -90,8 +90,8 @@ class TcpBackend : public Backend {
   private:
     // Limits of a call of work(), and of a lane in it.
     static constexpr uint64_t kRoundBytes = 512 << 10, kTurnBytes = 128 << 10;
-    static constexpr uint64_t kBesideBytes = 256
-                                             << 10;  // limit below the priority in use, over all peers: about 100 us
+    // The bytes below the priority in use that may be handed over, for all peers: about 100 us.
+    static constexpr uint64_t kBesideBytes = 256 << 10;
 
     void close_at_peer(uint64_t number, std::vector<Task*> tasks);
     // These functions need io_.
