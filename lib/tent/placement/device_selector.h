@@ -51,8 +51,9 @@ enum class BatchPolicy : uint8_t {
 struct SelectorConfig {
     bool enable_smart_scheduling = true;  // false: round-robin over the best rank
     std::array<double, kRanks> numa_penalties{1, 5, 10};
-    double bandwidth_learning_rate = 0.01;       // weight of the OLD value, 0 to 1 (T-2)
-    double ewma_min_bandwidth_multiplier = 0.1;  // lower bound of the estimate, in multiples of the link's bandwidth
+    double bandwidth_learning_rate = 0.01;  // weight of the OLD value, 0 to 1 (T-2)
+    // This and the next: bounds of the estimate, in multiples of the link's bandwidth.
+    double ewma_min_bandwidth_multiplier = 0.1;
     double ewma_max_bandwidth_multiplier = 10;
     double score_jitter_range = 1e-9;     // seconds; 0 to 9 times this value is added to a score
     double score_epsilon = 1e-12;         // seconds; added to a score before 1 / score

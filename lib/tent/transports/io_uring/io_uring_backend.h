@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport between memory and files of this machine, over the kernel's io_uring. All files share one ring, and
-// each channel counts the slices of its file. I/O is buffered: it uses the kernel's page cache, and needs no alignment.
-// Units: bytes.
+// The transport between memory and files of this machine, over the kernel's io_uring. All files of an engine share one
+// ring, and each channel counts the slices of its file. I/O is buffered: it uses the kernel's page cache, and needs no
+// alignment. Units: bytes.
 #pragma once
 
 #include <liburing.h>

@@ -55,7 +55,7 @@ class Connection {
     // When this returns, nothing is sent, received or reported for these QPs any more.
     void destroy();
 
-    // Returns the priority's QP of the next lane.
+    // Returns the priority's QP in the next lane.
     ibv_qp* qp(Priority priority) {
         if ((turn_ += kPriorities) >= qps_.size()) turn_ = 0;
         return qps_[turn_ + index(priority)];

@@ -90,8 +90,8 @@ struct Rail {
     // The posted slices, in a list with the oldest first.
     Slice* oldest = nullptr;
     Slice* newest = nullptr;
-    std::array<uint64_t, kPriorities> posted_bytes{};  // slices only, by priority
-    std::array<uint32_t, kPriorities> posted{};        // slices, by priority
+    std::array<uint64_t, kPriorities> posted_bytes{};  // bytes of slices, by priority
+    std::array<uint32_t, kPriorities> posted{};        // number of slices, by priority
     Window window;
     WindowBesideHigher beside;
     // The slice of each priority that was chosen for this rail when it had no room. It is posted next.

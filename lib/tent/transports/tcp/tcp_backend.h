@@ -103,7 +103,7 @@ class TcpBackend : public Backend {
 
     Shard& shard_;
     std::atomic<uint32_t> out_{0};  // slices handed over and not taken back; written with the drive lock
-    RecentBytes recent_;            // handed over and not taken back
+    RecentBytes recent_;            // bytes handed over and not taken back
     std::vector<TcpSlice> taken_;   // used within progress()
 
     std::mutex io_;  // held by the thread that sends and receives
