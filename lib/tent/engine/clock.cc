@@ -11,15 +11,15 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kStepTicks = 1 << 21;  // until the system's clock is read again: 0.5 to 2 ms
-constexpr uint64_t kReadTicks = 1 << 12;  // longer, and something came between
+constexpr uint64_t kStepTicks = 1 << 21;  // ticks between readings of the system's clock: 0.5 to 2 ms
+constexpr uint64_t kReadTicks = 1 << 12;  // a reading that takes longer was interrupted
 constexpr unsigned kShift = 32;
 
-// The system's clock at a time, and how fast it went before.
+// A reading of the system's clock, and the rate at which it ran before.
 struct Reading {
     uint64_t ticks = 0, ns = 0;
-    uint64_t ns_per_tick = 0;  // << kShift; 0: not known yet
-    uint64_t told_ns = 0;      // nothing later was told before it
+    uint64_t ns_per_tick = 0;  // shifted left by kShift; 0 while it is not known
+    uint64_t told_ns = 0;      // the latest time that was returned before this reading
 
     uint64_t after(uint64_t passed) const { return std::max(told_ns, ns + (passed * ns_per_tick >> kShift)); }
     uint64_t renew(uint64_t now_ticks);

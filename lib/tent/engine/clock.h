@@ -6,9 +6,10 @@
 
 namespace rove::tent {
 
-// For a millisecond after each reading of the system's clock, which takes 20 ns and lets nothing run beside it, the TSC
-// tells what has passed since. Of one thread it never goes back; others' may differ from it by as much as the two drift
-// apart in that time: less than a microsecond.
+// Returns the time of CLOCK_MONOTONIC. Reading the system's clock takes 20 ns, during which the core runs nothing else.
+// For a millisecond after each reading, the TSC therefore gives the time that has passed since. Within one thread the
+// time never goes back. The times of two threads may differ by as much as the two clocks drift apart in a millisecond,
+// which is less than a microsecond.
 uint64_t monotonic_ns();
 
 }  // namespace rove::tent

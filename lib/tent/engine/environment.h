@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables of the original that stand for keys: MC_SLICE_SIZE=131072 is transports.rdma.workers.block_size
-// = 131072.
+// Environment variables of the original TENT that set configuration keys. For example, MC_SLICE_SIZE=131072 sets
+// transports.rdma.workers.block_size = 131072.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace rove::tent {
 
-// Of the variables that are set and not empty, whose names are added to `names`. They are stronger than the file and
-// than what the program sets.
+// Returns the overrides from the variables that are set and not empty, and adds the names of these variables to
+// `names`. They take precedence over the file and over what the program sets.
 std::vector<Override> environment_overrides(std::string* names);
 
 }  // namespace rove::tent

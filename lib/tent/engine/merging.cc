@@ -26,12 +26,12 @@ bool is_continued(const Task& one, const Task& by) {
 }  // namespace
 
 void merge_neighbours(std::span<Task> tasks, uint64_t most_bytes) {
-    thread_local std::vector<Task*> order;  // keeps its memory
+    thread_local std::vector<Task*> order;  // thread-local to keep its memory between calls
     order.clear();
     for (Task& task : tasks) order.push_back(&task);
     if (!std::is_sorted(order.begin(), order.end(), goes_before)) std::sort(order.begin(), order.end(), goes_before);
     Task* before = nullptr;
-    uint64_t bytes = 0;  // of the leader that `before` is of
+    uint64_t bytes = 0;  // total of the current leader and its parts
     for (Task* task : order) {
         bytes += task->bytes;
         if (before == nullptr || !is_continued(*before, *task) || bytes > most_bytes) {

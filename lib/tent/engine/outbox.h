@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notifications for one peer, in the order in which their submits were complete. One job at a time sends them.
+// The notifications for one peer, in the order in which their submits completed. One job at a time sends them.
 #pragma once
 
 #include <deque>
@@ -13,9 +13,10 @@ struct Announcement;
 
 class Outbox {
   public:
-    static constexpr size_t kMost = 4096;  // that wait: as many as a peer keeps for its program
+    static constexpr size_t kMost = 4096;  // notifications that wait: as many as a peer keeps for its program
 
-    // `*full`: it is not kept. Returns whether nobody sends, so that the caller has to begin.
+    // Adds a notification, unless the outbox is full, which sets `*full`. Returns true if no job is sending, so that
+    // the caller must start one.
     bool add(std::shared_ptr<const Announcement> announcement, bool* full) {
         const std::lock_guard lock(mutex_);
         *full = waiting_.size() >= kMost;
@@ -23,7 +24,7 @@ class Outbox {
         waiting_.push_back(std::move(announcement));
         return !std::exchange(is_sending_, true);
     }
-    // Null: there is none, and nobody sends any more.
+    // Returns the next notification, or null if the outbox is empty, which ends the sending job.
     std::shared_ptr<const Announcement> next() {
         const std::lock_guard lock(mutex_);
         is_sending_ = !waiting_.empty();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sockets of this process's engines. A child that fork() made has them, too: while it does, the peers do not notice
-// that its parent has ended, and nobody else can listen at the parent's ports.
+// The sockets of this process's engines. A child that fork() made inherits them. While the child keeps them open, the
+// peers do not notice that its parent has ended, and no other process can listen on the parent's ports.
 #pragma once
 
 namespace rove::tent {
 
-// This is one. Any thread. Returns `fd`.
+// Records `fd` as a socket of an engine and returns it. Any thread may call it.
 int note_socket(int fd);
-// In the child, where no other thread is: closes those that are still open.
+// Closes the recorded sockets that are still open. It is called in the child, which has no other thread.
 void close_noted_sockets();
 
 }  // namespace rove::tent

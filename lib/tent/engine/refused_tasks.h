@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks that a peer refuses the access, until it was asked what it publishes now. One job at a time asks for all.
+// Tasks to which a peer refused access. They wait until the peer has been asked what it publishes now. One job at a
+// time asks for all of them.
 #pragma once
 
 #include <mutex>
@@ -12,13 +13,14 @@ struct Task;
 
 class RefusedTasks {
   public:
-    // Returns whether nobody asks, so that the caller has to begin.
+    // Adds a task. Returns true if no job is asking, so that the caller must start one.
     bool add(Task& task) {
         const std::lock_guard lock(mutex_);
         waiting_.push_back(&task);
         return !std::exchange(is_asking_, true);
     }
-    // Those that were added since. `ends`: if there are none, nobody asks any more.
+    // Returns the tasks that were added since the last call. If `ends` is set and there are no such tasks, the asking
+    // job ends.
     std::vector<Task*> take(bool ends) {
         const std::lock_guard lock(mutex_);
         if (ends) is_asking_ = !waiting_.empty();

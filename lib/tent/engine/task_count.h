@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks under way.
+// Counts of unfinished tasks.
 #pragma once
 
 #include <array>
@@ -10,16 +10,16 @@
 
 namespace rove::tent {
 
-// How many have begun, which any thread counts, and how many are finished, which the holder of the drive lock does,
-// without a locked operation.
+// Counts the tasks that have begun and those that have finished. Any thread may count a beginning. Only the holder of
+// the drive lock counts an end, which therefore needs no locked operation.
 class TaskCount {
   public:
     void begin() { begun_.fetch_add(1); }
-    // It does not take place. Any thread.
+    // Takes back a begin() whose task does not take place. Any thread may call it.
     void undo_begin() { begun_.fetch_sub(1); }
     void finish() { finished_.store(finished_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
     uint64_t unfinished() const {
-        const uint64_t finished = finished_.load();  // first: never more than have begun
+        const uint64_t finished = finished_.load();  // read first, so that it never exceeds `begun_`
         return begun_.load() - finished;
     }
 
@@ -27,7 +27,7 @@ class TaskCount {
     std::atomic<uint64_t> begun_{0}, finished_{0};
 };
 
-// The same where several shards (shard.h) have tasks: each counts its own.
+// A TaskCount for each shard (shard.h), because each shard counts its own tasks.
 class TaskCounts {
   public:
     void begin(uint8_t shard) { counts_[shard].count.begin(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What threads keep apart from each other: a thread has a lane, which it shares only when there are more than
-// kThreadLanes. So it finds what it wrote itself near its core, and seldom writes where others do.
+// Lanes keep the data of threads apart. Each thread has a lane, which it shares with another thread only when there are
+// more than kThreadLanes. A thread thus finds its own data near its core and seldom writes where other threads do.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace rove::tent {
 
 inline constexpr uint32_t kThreadLanes = 16;
 
-// Of the thread that calls.
+// Returns the lane of the calling thread.
 inline uint8_t own_lane() {
     static std::atomic<uint32_t> threads{0};
     thread_local const auto lane = static_cast<uint8_t>(threads.fetch_add(1, std::memory_order_relaxed) % kThreadLanes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that a process has ceased to publish a moment ago. While it is registered anew, with other keys, it is
-// registered by nobody: whoever wants it then waits instead of failing. Units: bytes, nanoseconds.
+// Memory that a process stopped publishing a moment ago. While memory is registered again, with other keys, no
+// registration covers it. A request for it then waits instead of failing. Units: bytes, nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace rove::tent {
 
 class Withdrawn {
   public:
-    static constexpr uint64_t kReturnsNs = 100'000'000;  // registering some gigabytes takes a NIC so long
+    static constexpr uint64_t kReturnsNs = 100'000'000;  // the time that a NIC takes to register some gigabytes
 
-    // `after` was published instead of `before`, by the same process.
+    // Records that the same process published `after` in place of `before`.
     void note(const SegmentDesc& before, const SegmentDesc& after, uint64_t now_ns);
-    // Whether a buffer that held all of [address, address + length) has been away for less than kReturnsNs.
+    // Returns true if a buffer that held all of [address, address + length) was withdrawn less than kReturnsNs ago.
     bool may_return(uint64_t address, uint64_t length, uint64_t now_ns) const;
 
   private:
