@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waits, in all transports alike; see backend.h.
+// The waiting requests, which all transports handle alike; see backend.h.
 #include "tent/engine/backend.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ Reason Channel::why_nothing_moves() const {
 void Backend::put(Waiting& request) {
     for (Waiting *one = intake_.empty() ? nullptr : intake_.take(), *next; one != nullptr; one = next) {
         next = one->next;
-        take_in(*one);  // what was submitted before stays in front
+        take_in(*one);  // requests that were submitted earlier stay in front
     }
     take_in(request);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a transport has to do. One Backend a transport and shard; one Channel for each peer that it may reach, where
-// requests wait until the transport has room for their slices. Except where said, calls come with the drive lock held
-// (shard.h), which asks all backends level by level.
+// The interface of a transport. Each transport has one Backend for each shard, and each Backend has one Channel for
+// each peer that it may reach. Requests wait in a channel until the transport has room for their slices. Unless stated
+// otherwise, functions are called with the drive lock held (shard.h), whose holder asks all backends level by level.
 #pragma once
 
 #include <cstdint>
@@ -25,29 +25,31 @@ class Channel {
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
-    // Whether it is worth giving a request for `remote` to it now. Any thread.
+    // Returns true if it is worth giving the channel a request for `remote` now. Any thread may call it.
     virtual bool available(const BufferDesc& remote) const = 0;
-    // The process at the other end has gone: all slices fail, here and in flight, and none is tried again.
+    // Fails all slices, waiting and in flight, without a retry, because the peer's process has ended.
     virtual void abandon(uint64_t now_ns) = 0;
-    // There is a process again.
+    // Tells the channel that the peer has a process again.
     virtual void revive(uint64_t) {}
-    // The peer is closed: nothing new is begun. When it is idle, it can be destroyed.
+    // Begins nothing new, because the peer is closed. The channel can be destroyed once it is idle.
     virtual void shut_down() {}
     virtual bool idle() const { return true; }
 
-    // Bit (1 << level) for each level at which something waits.
+    // Returns bit (1 << level) for each level at which slices wait.
     virtual uint8_t levels() const { return queues.levels(); }
-    // Moves what waits at `level`, of priorities with their bit in `allowed`. `moved`: whether anything did; `more`: it
-    // left off though more of this level could go, so that other channels have their turn.
+    // Moves slices that wait at `level` and whose priority has its bit in `allowed`. `moved` is set if any slice moved.
+    // `more` is set if the channel stopped early, to give other channels their turn, although more of this level could
+    // move.
     struct Dispatched {
         bool moved = false, more = false;
     };
     virtual Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) = 0;
-    // Of a request of one slice, which waits nowhere while nothing else does: carries it now. False: it is to wait.
+    // Carries a request of one slice immediately, without queueing it, if nothing else waits. Returns false if the
+    // request must wait.
     virtual bool carry_at_once(Task&, uint64_t) { return false; }
-    // What waits of a request is about to be taken away.
+    // Prepares for the removal of a request's waiting slices.
     virtual void leave(Task&) {}
-    // Of a request that waits for too long.
+    // Returns why a request has been waiting for too long.
     virtual Reason why_nothing_moves() const;
 
     PriorityQueues queues;
@@ -65,44 +67,45 @@ class Backend {
     Backend& operator=(const Backend&) = delete;
 
     Transport transport() const { return transport_; }
-    // Null if this transport can never reach the peer. The channel is add()ed.
+    // Opens a channel to the peer and add()s it. Returns null if this transport can never reach the peer.
     virtual std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) = 0;
-    // It is idle, and is about to be destroyed.
+    // Forgets an idle channel that is about to be destroyed.
     virtual void forget(Channel& channel) { remove(channel); }
 
-    // --- what waits ---
-    // A request whose slices are chained. Any thread.
+    // --- waiting requests ---
+
+    // Submits a request whose slices are chained. Any thread may call it.
     void submit(Waiting& request) { intake_.submit(request); }
-    // The same for who has the drive lock.
+    // Does what submit() does, for a caller that has the drive lock.
     void put(Waiting& request);
-    // As Channel::carry_at_once().
+    // Does what Channel::carry_at_once() does, for the request's channel.
     bool carry_at_once(Waiting& request, uint64_t now_ns);
-    // Slices wait again.
+    // Makes slices wait again.
     void put_back(Waiting& request, Queued& slice, uint64_t now_ns);
-    // Takes what was submitted to its channels, and promotes what has waited too long. Returns the levels at which
-    // something waits, as bits.
+    // Moves submitted requests to their channels, and promotes requests that have waited too long. Returns the levels
+    // at which slices wait, as bits.
     uint8_t collect(uint64_t now_ns);
-    // Moves what waits at a level, as Channel::dispatch(), channel after channel in turn.
+    // Moves slices that wait at a level, as Channel::dispatch() does, with the channels in turn.
     Channel::Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns);
     bool nothing_waits() const { return intake_.empty() && active_.empty(); }
-    // Of a channel of ours: something waits there.
+    // Records that slices wait in one of this backend's channels.
     void activate(Channel& channel);
-    // As PriorityQueues::stuck(), of all channels.
+    // Does what PriorityQueues::stuck() does, over all channels.
     Waiting* stuck(uint64_t before_ns) const;
     const std::vector<Channel*>& channels() const { return channels_; }
 
-    // Takes what has come, and looks after what is under way. Returns whether anything had.
+    // Handles arrivals and advances the transfers in flight. Returns true if there was anything to do.
     virtual bool progress(uint64_t now_ns) = 0;
-    // Before a round: nothing has come and nothing waits, so that a round would move nothing.
+    // Returns true before a round if nothing has arrived and nothing waits, so that a round would move nothing.
     virtual bool is_idle() { return nothing_waits(); }
-    // When it must be called again though nobody submits or polls; kNever: not.
+    // Returns when progress() must be called again even if no thread submits or polls, or kNever.
     virtual uint64_t next_deadline(uint64_t now_ns) const = 0;
-    // Any thread, without the drive lock: does what takes long and needs no lock, as copying memory. Returns whether
-    // something was done that progress() would find.
+    // Does slow work that needs no lock, such as copying memory. Any thread may call it, without the drive lock.
+    // Returns true if it did something that progress() would find.
     virtual bool work() { return false; }
 
   protected:
-    // A channel that was opened, and one that is forgotten.
+    // Adds a channel that was opened, or removes one that is forgotten.
     void add(Channel& channel) { channels_.push_back(&channel); }
     void remove(Channel& channel);
 
@@ -113,8 +116,8 @@ class Backend {
     const QueueConfig config_;
     Intake intake_;
     std::vector<Channel*> channels_;
-    std::vector<Channel*> active_;  // at which something waits
-    size_t turn_ = 0;               // of `active_`: whose it is
+    std::vector<Channel*> active_;  // channels at which slices wait
+    size_t turn_ = 0;               // index into `active_` of the channel whose turn it is
     uint64_t promoted_ns_ = 0;
 };
 

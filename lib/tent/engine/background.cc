@@ -23,7 +23,7 @@ namespace {
 // does: at 500 us that cost it a tenth of its throughput where cores are few.
 constexpr uint64_t kWatchNapNs = 4'000'000;
 constexpr uint64_t kFirstNapNs = 20'000;  // the shortest sleep that is worth its two system calls
-constexpr uint64_t kLastNapNs = 500'000;  // something is under way and nothing moves
+constexpr uint64_t kLastNapNs = 500'000;  // tasks are unfinished and nothing moves
 constexpr uint64_t kTidyNs = 100'000'000;
 // between two calls, on the average: longer, and the program does not drive
 constexpr uint64_t kDrivingNs = 125'000;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Progress while the program does not ask for any: failover, time-outs and completions go on. Units: nanoseconds.
+// Makes progress while the program does not ask for any, so that failover, time-outs and completions continue. Units:
+// nanoseconds.
 //
-// While the program drives often, this thread only looks every kWatchNapNs whether it still does. When it does not, and
-// something is under way, it drives, with naps between rounds in which nothing moved. When nothing is under way it
-// sleeps until something is.
+// While the program drives often, this thread only checks every kWatchNapNs that it still does. When the program stops
+// driving and tasks are unfinished, the thread drives, and naps after rounds in which nothing moved. It sleeps while no
+// task is unfinished.
 #pragma once
 
 #include <atomic>
@@ -20,14 +21,16 @@ class Background {
     explicit Background(Core& core) : core_(core) {}
     ~Background() { stop(); }
 
-    // `tidy` is called every kTidyNs or so.
+    // Starts the thread, which calls `tidy` about every kTidyNs.
     void start(std::function<void()> tidy);
     void stop();
-    // Something was submitted. Any thread; costs nothing while the thread is awake.
+    // Wakes the thread because a request was submitted. Any thread may call it. It costs nothing while this thread is
+    // awake.
     void wake();
 
   private:
-    // Of a shard: when it was last looked at, how often the program had driven it by then, and when to look again.
+    // The last check of a shard: its time, how often the program had driven the shard until that time, and when the
+    // next check is due.
     struct Look {
         uint64_t drives = 0, looked_ns = 0;
         uint64_t nap_ns = 0, due_ns = 0;
@@ -42,8 +45,9 @@ class Background {
     std::function<void()> tidy_;
     std::thread thread_;
     std::atomic<bool> stop_{false};
-    // 0 awake, 1 asleep until there is work; the futex. wake() exchanges it after the work was published, nap() after
-    // it announced its sleep looks for work again: one of both sees the other.
+    // A futex: 0 while the thread is awake, 1 while it sleeps until there is work. wake() exchanges it after the work
+    // was published. nap() checks for work again after it announced its sleep. At least one of the two therefore sees
+    // the other.
     std::atomic<uint32_t> asleep_{0};
 };
 

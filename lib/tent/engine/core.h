@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine's shards (shard.h), and what they have in common. Each peer belongs to one of them, so threads that
-// transfer to peers of different shards do not wait for each other.
+// An engine's shards (shard.h), and the state that they share. Each peer belongs to one shard, so threads that transfer
+// to peers of different shards do not wait for each other.
 //
-// Shards agree on priorities: a shard that has more of a level than it had time for says so, and others leave lower
-// levels waiting and make a round of that shard first. A thread that drives one shard looks after the others now and
-// then, so that what is under way there goes on though the program asks for something else.
+// Shards agree on priorities. A shard that had too little time for all slices of a level announces this. The other
+// shards then leave lower levels waiting and make a round of that shard first. A thread that drives one shard
+// occasionally makes a round of another, so that unfinished tasks there advance even if the program asks only for
+// others.
 #pragma once
 
 #include <array>
@@ -27,9 +28,10 @@ class Shard;
 
 class Core {
   public:
-    // So many may be under way at once, in all requests: what is too much is refused, so a queue is never full.
+    // The limit on unfinished slices, over all requests. Requests above it are refused, so a queue is never full.
     static constexpr uint32_t kMaxSlices = 262'144;
-    // Of these, so many are kept for higher priorities: one who fills the engine with LOW does not get HIGH refused.
+    // The part of kMaxSlices that is reserved for higher priorities. A program that fills the engine with LOW requests
+    // does not get its HIGH requests refused.
     static constexpr std::array<uint32_t, kPriorities> kReserve{0, kMaxSlices / 8, kMaxSlices / 4};
 
     explicit Core(const ::rove::tent::Config& config);
@@ -42,7 +44,7 @@ class Core {
     SlicePool& pool() { return pool_; }
     uint64_t instance() const { return instance_; }
     void set_instance(uint64_t instance) { instance_ = instance; }
-    // Of a connection: greater than all before.
+    // Returns a number for a connection, which is greater than all numbers before it.
     uint64_t next_number() { return next_number_.fetch_add(1); }
     const Credentials& credentials() const { return credentials_; }
     void set_credentials(Credentials credentials) { credentials_ = std::move(credentials); }
@@ -53,31 +55,35 @@ class Core {
 
     std::span<const std::unique_ptr<Shard>> shards() const { return shards_; }
     Shard& shard(size_t index) const { return *shards_[index]; }
-    // For a peer that is new.
+    // Returns the shard for a new peer.
     uint8_t next_shard() { return static_cast<uint8_t>(turn_.fetch_add(1) % shards_.size()); }
-    uint64_t unfinished() const;  // tasks
+    uint64_t unfinished() const;  // unfinished tasks
 
-    // --- of shards, any thread ---
-    // More of the levels with a bit (1 << level) could go than the shard had time for.
+    // --- called by shards, on any thread ---
+
+    // Records the levels, as bits (1 << level), of which more could move than the shard had time for.
     void set_more(uint8_t shard, uint8_t levels);
-    // Whether another shard has said so of a level before this one. Relaxed: seen late it costs one round.
+    // Returns true if another shard has called set_more() for a level before this one. The loads are relaxed: a value
+    // that is seen late costs one round.
     bool others_have_more(uint8_t shard, uint8_t before_level) const;
-    // A request of this priority begins, or something of it was carried.
+    // Records that a request of this priority begins, or that part of it was carried.
     void note_use(Priority priority, uint64_t now_ns) {
         std::atomic<uint64_t>& used_ns = used_ns_[index(priority)];
         if (now_ns >= used_ns.load(std::memory_order_relaxed) + kUseStepNs)
             used_ns.store(now_ns, std::memory_order_relaxed);
     }
-    // The first priority that is in use, or was lately: what is below it keeps out of its way. kPriorities: none.
+    // Returns the first priority that is in use or was used within kLatelyNs, or kPriorities if there is no such
+    // priority. Lower priorities keep out of its way.
     uint8_t first_in_use(uint64_t now_ns) const;
-    // Makes a round of those.
+    // Makes a round of each other shard that has more of any level except the lowest.
     void help(uint8_t shard) const;
-    // Makes a round of another shard that has something under way.
+    // Makes a round of another shard that has unfinished tasks.
     void look_after_another(uint8_t shard) const;
 
-    // Called when a batch that was freed has nothing under way any more.
+    // Called when a freed batch has no unfinished tasks left.
     std::function<void(Batch&)> recycle;
-    // Called when the peer of the task must be asked what it publishes; then Shard::refreshed() is called.
+    // Called when the peer of the task must be asked which memory it publishes. Shard::refreshed() is called
+    // afterwards.
     std::function<void(Task&)> refresh;
     // Called when all tasks of an announcement are complete.
     std::function<void(std::shared_ptr<Announcement>)> announce;
@@ -94,8 +100,9 @@ class Core {
     SlicePool pool_;
     std::unique_ptr<Slots> slots_;
     std::optional<TransportSelector> selector_;
-    std::array<std::atomic<uint32_t>, kPriorities> more_{};                 // by level: shards as bits
-    alignas(64) std::array<std::atomic<uint64_t>, kPriorities> used_ns_{};  // as note_use() was told
+    std::array<std::atomic<uint32_t>, kPriorities> more_{};  // shards as bits, indexed by level
+    // Time of the last note_use(), indexed by priority.
+    alignas(64) std::array<std::atomic<uint64_t>, kPriorities> used_ns_{};
     std::vector<std::unique_ptr<Shard>> shards_;
 };
 
