@@ -45,7 +45,7 @@ void Background::stop() {
 
 void Background::wake() {
     if (asleep_.load(std::memory_order_seq_cst) == 0) return;
-    if (core_.unfinished() == 0 && !stop_.load()) return;  // as when memory was copied by whoever submitted it
+    if (core_.unfinished() == 0 && !stop_.load()) return;  // for example, when the submitter copied the memory itself
     if (asleep_.exchange(0, std::memory_order_seq_cst) != 0)
         syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
@@ -56,7 +56,7 @@ void Background::nap(uint64_t ns, bool until_woken) {
             0);
 }
 
-// A round, unless the program drives the shard.
+// Makes a round, unless the program drives the shard.
 void Background::look_after(Shard& shard, Look& look, uint64_t now_ns) {
     const bool has_begun = look.had_nothing && shard.unfinished() != 0;
     if (now_ns < look.due_ns && !has_begun) return;
@@ -111,7 +111,8 @@ void Background::run() {
         asleep_.store(1, std::memory_order_seq_cst);
         if (core_.unfinished() == 0 && until_ns > now_ns && !stop_.load()) nap(until_ns - now_ns, true);
         asleep_.store(0, std::memory_order_seq_cst);
-        // Whoever submitted has posted it, too. We may have taken its core: it shall have time to show that it drives.
+        // The submitter has posted its requests, too. This thread may have taken its core, so it gets time to show that
+        // it drives.
         forget(monotonic_ns());
         if (core_.unfinished() != 0) nap(kFirstNapNs, false);
     }

@@ -17,7 +17,7 @@
 
 namespace rove::tent {
 
-// Of the name of a segment that is a file.
+// The prefix of the name of a segment that is a file.
 inline constexpr std::string_view kFileScheme = "file://";
 inline constexpr size_t kMaxDevices = 64;      // as bits of a policy's device mask
 inline constexpr size_t kMaxBuffers = 100000;  // of one segment
@@ -52,12 +52,12 @@ struct SegmentDesc {
     std::vector<BufferDesc> buffers;       // by address
     std::shared_ptr<const OpenFile> file;  // of a file, which we have open ourselves: it does not travel
 
-    // The buffer that holds all of [address, address + length), or null.
+    // Returns the buffer that holds all of [address, address + length), or null.
     const BufferDesc* find(uint64_t address, uint64_t length) const;
 };
 
 Json to_json(const SegmentDesc& segment);
-// Nothing if a field is missing, of another type or beyond its limits, or if buffers wrap around.
+// Returns no value if a field is missing, of another type or beyond its limits, or if buffers wrap around.
 std::optional<SegmentDesc> parse_segment(const Json& object);
 
 std::string to_hex(const std::array<uint8_t, 16>& gid);
