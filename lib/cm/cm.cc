@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's calls, and what they make of a connection.
+// Implements the program's calls and their effect on connections.
 //
 // DESIGN NOTES
-// 1. Retransmission. Linux waits 4.3 s for each answer, since a peer's program may take long and a switched fabric
-//    loses nothing. Software loses packets, and the round trip is microseconds. So the first repetition comes after 17
-//    ms, and each next one after twice the wait, up to Linux's 4.3 s: eight waits for the first 4.3 s, then eight more
-//    of 4.3 s, so a dead peer is known after 39 s (Linux: 69 s). A peer whose program only is slow answers the second
-//    REQ by an MRA: that is cheap, and ends the repetitions. 17 ms is more than a time slice: a process that waits for
-//    its turn on a busy core is not asked twice.
-// 2. Duplicates are answered from what was sent: a record keeps its last MAD, and lingers after the connection has
-//    ended, or the program has destroyed it, for as long as its peer may ask again. Such records are bounded: the
-//    oldest goes.
-// 3. A stale connection (a REQ from a peer's QP that is connected already) is rejected, and then Linux ends the old
-//    one. But anybody can send such a REQ in another's name. So the peer is asked first whether it knows the old
-//    connection: by a DREQ whose QPN is 0. A peer that knows it drops that, as its own is not 0; one that has restarted
-//    answers as to any DREQ of ids that it does not know, and its DREP has both ids, which only the old peer's host was
-//    ever told. (Linux's ib_cm does both as well.) Its next REQ will find the old connection gone.
-// 4. The transaction id of a REQ is 64 random bits, and answers repeat it. So an answer that is forged by somebody who
-//    cannot see the REQ has 96 bits to guess; a DREQ, RTU or REJ later has the 64 bits of both communication ids,
-//    beside the address.
+// 1. Retransmission. Linux waits 4.3 s for each answer, since a peer's program may be slow and a switched fabric loses
+//    nothing. A software network loses packets, and its round trip takes microseconds. The first retransmission
+//    therefore comes after 17 ms, and each further wait is twice as long, up to Linux's 4.3 s. That makes eight waits
+//    in the first 4.3 s and then eight more of 4.3 s, so a dead peer is detected after 39 s (Linux: 69 s). If only the
+//    peer's program is slow, the peer answers the second REQ with an MRA, which is cheap and ends the retransmissions.
+//    17 ms is longer than a time slice, so a process that waits to be scheduled on a busy core does not get the REQ
+//    twice.
+// 2. Duplicates are answered with the MAD that was sent before. A record keeps its last MAD and lingers after the
+//    connection has ended or the program has destroyed it, for as long as the peer may repeat its request. The number
+//    of such records is limited: the oldest is removed first.
+// 3. Stale connections. A REQ from a peer's QP that is already connected is rejected. Linux then ends the old
+//    connection, but anyone can send such a REQ with a forged source address. The peer is therefore first asked whether
+//    it knows the old connection, by a DREQ whose QPN is 0. A peer that knows the connection drops this DREQ, because
+//    its own QPN is not 0. A peer that has restarted answers as it answers any DREQ with unknown ids. Its DREP carries
+//    both ids, which were disclosed only to the old peer's host. (Linux's ib_cm does both as well.) The peer's next REQ
+//    then finds the old connection ended.
+// 4. Forged answers. The transaction id of a REQ is 64 random bits, and answers repeat it. A forger who cannot see the
+//    REQ must therefore guess 96 bits. A later DREQ, RTU or REJ is protected by the address and the 64 bits of both
+//    communication ids.
 #include "cm/cm.h"
 
 #include <algorithm>
@@ -37,7 +39,7 @@ bool is_valid(const Endpoint& local) {
            local.ece.vendor_id <= kMax24;
 }
 
-// Writes addresses and private data to where a request has them.
+// Writes addresses and private data to their places in a request. Returns false if the private data does not fit.
 template <size_t N>
 bool fill(std::array<uint8_t, N>& to, const std::optional<CmaHeader>& addresses,
           std::span<const uint8_t> private_data) {
@@ -48,7 +50,7 @@ bool fill(std::array<uint8_t, N>& to, const std::optional<CmaHeader>& addresses,
 
 }  // namespace
 
-// ---- What is sent.
+// ---- Sending.
 
 void Cm::Impl::send(const Path& path, const Mad& mad) {
     ++counters_[Counter::kSent];
@@ -75,13 +77,13 @@ Mad Cm::Impl::make_rej(const Connection& c, RejReason reason) const {
     switch (c.state) {
         case State::kReqReceived:
             rej.answered = Answered::kReq;
-            if (!c.promised) rej.local_comm_id = 0;  // which the peer does not know yet
+            if (!c.promised) rej.local_comm_id = 0;  // the peer does not know our id yet
             break;
         case State::kRepReceived:
             rej.answered = Answered::kRep;
             break;
         case State::kReqSent:
-            // The peer may have received the REQ, but we do not know its id: it finds the request by our GUID.
+            // The peer may have received the REQ, but we do not know its id. It finds the request by our GUID.
             wire::store_be64(rej.ari.data(), c.local_guid);
             rej.ari_bytes = 8;
             break;
@@ -115,7 +117,7 @@ void Cm::Impl::send_dreq(uint64_t now_ns, Connection& c, std::span<const uint8_t
                   config_.disconnect_retries);
 }
 
-// Note 3.
+// Asks the peer whether it still knows the connection: note 3.
 void Cm::Impl::probe(uint64_t now_ns, Connection& c) {
     if (c.state != State::kEstablished || (c.probed_ns && now_ns - *c.probed_ns < kProbeGapNs)) return;
     c.probed_ns = now_ns;
@@ -123,7 +125,7 @@ void Cm::Impl::probe(uint64_t now_ns, Connection& c) {
     send(c.path, build({random(), Dreq{.local_comm_id = c.local_comm_id, .remote_comm_id = *c.remote_comm_id}}));
 }
 
-// ---- Ends.
+// ---- Ends of connections.
 
 void Cm::Impl::close_for_good(Connection& c) {
     c.state = State::kClosed;
@@ -133,8 +135,8 @@ void Cm::Impl::close_for_good(Connection& c) {
     forget_names(c);
 }
 
-// As long as a peer with our timers, or Linux's, may repeat what it sent: whatever is lost, a REQ makes one request
-// only.
+// Returns how long a peer with our timers, or Linux's, may repeat its messages. A record lingers for this time, so that
+// a REQ makes only one request whichever packets are lost.
 uint64_t Cm::Impl::linger_ns(const Connection& c) const {
     return (config_.max_retries + 1) * timeout_ns(config_.response_timeout) +
            (c.promised ? timeout_ns(*c.promised) : 0);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connection manager of IBTA vol. 1, chapter 12, without any I/O: its driver gives it received MADs, calls and the
-// time, and is given MADs to send, events and the next deadline. One thread at a time; nothing here waits, or reads a
-// clock. Units: nanoseconds (`_ns`) of the driver's clock, which never goes back; exponents t of 4.096 us * 2^t
-// (`_timeout`).
+// The connection manager of IBTA vol. 1, chapter 12, without any I/O. A driver passes in received MADs, the program's
+// calls and the time. The connection manager returns MADs to send, events, and the next deadline. Only one thread may
+// call it at a time. It never blocks and never reads a clock. Times that end in `_ns` are nanoseconds of the driver's
+// clock, which must never run backwards. Values that end in `_timeout` are exponents t of 4.096 us * 2^t.
 //
-// What a driver does:
-//   listen(), then kConnectRequest; accept() or reject(); then kEstablished, kRejected or kUnreachable.
-//   connect(), then kConnectResponse, kRejected or kUnreachable; after kConnectResponse confirm() or reject().
-//   disconnect() by either, or by the peer: kDisconnected, and later kTimeWaitExit.
-//   sidr_request(), then kSidrResponse or kUnreachable; a listener gets kSidrRequest: sidr_reply().
-//   destroy() at any time. No event of an id follows its destroy().
-// After each call and each receive(), next_deadline() may be another.
+// The calls of a driver, in order:
+// - Passive side: listen(), then kConnectRequest; accept() or reject(); then kEstablished, kRejected or kUnreachable.
+// - Active side: connect(), then kConnectResponse, kRejected or kUnreachable; after kConnectResponse confirm() or
+//   reject().
+// - Either side: disconnect(). If this side or the peer disconnects, kDisconnected follows and later kTimeWaitExit.
+// - Address resolution: sidr_request(), then kSidrResponse or kUnreachable. A listener gets kSidrRequest and calls
+//   sidr_reply().
+// - destroy() at any time. No event for an id follows its destroy().
+// - Each call and each receive() may change next_deadline().
 //
 // docs/protocol/cm.md has the table of states, the differences from Linux's ib_cm, and the defence against forged MADs.
 #pragma once
@@ -26,28 +28,28 @@
 
 namespace rove::cm {
 
-// Names a listener, connection or address resolution until it is destroyed; never given twice.
+// Names a listener, connection or address resolution until it is destroyed. An id is never used twice.
 enum class Id : uint64_t { kNone = 0 };
 
-// The way from one of our addresses to a peer's GSI. The Cm compares src and dst of `flow` only, and keeps the rest for
-// what it sends: a driver may leave the MACs to be found when the MAD goes out.
+// The path from one of our addresses to a peer's GSI. The Cm compares only src and dst of `flow` and stores the rest
+// for the MADs it sends. A driver may therefore resolve the MAC addresses when it sends the MAD.
 struct Path {
-    uint32_t interface = 0;  // the driver's number of the port
-    wire::Flow flow;         // src: ours
+    uint32_t interface = 0;  // the driver's number for the port
+    wire::Flow flow;         // src is our address
     uint32_t remote_qpn = kGsiQpn;
     uint16_t pkey = wire::kDefaultPkey;
 };
 
 enum class State : uint8_t {
     kListen,
-    kReqSent,      // also when the peer has asked for time by an MRA
-    kReqReceived,  // the program has to accept or reject
-    kRepSent,      // also when the peer has asked for time
-    kRepReceived,  // the program has to confirm or reject
+    kReqSent,      // also after the peer has asked for more time with an MRA
+    kReqReceived,  // the program must accept or reject
+    kRepSent,      // also after the peer has asked for more time with an MRA
+    kRepReceived,  // the program must confirm or reject
     kEstablished,
     kDreqSent,
     kTimeWait,
-    kClosed,  // rejected, timed out, answered or after TIMEWAIT: only destroy() is left
+    kClosed,  // rejected, timed out, answered or after TIMEWAIT; only destroy() remains
     kSidrReqSent,
     kSidrReqReceived,
 };
@@ -55,42 +57,46 @@ const char* to_string(State state);
 
 enum class EventKind : uint8_t {
     kConnectRequest,   // a new id, `listener`, `req`, `addresses`, `private_data`, `path`
-    kConnectResponse,  // `rep` (its QP in `qpn` also of XRC), `private_data`; the QP goes to RTS, then confirm()
-    kEstablished,      // passive side: RTU came (`private_data`), or establish() was called
-    kRejected,         // `rej`, `reason`, `private_data`: by the peer, of a REQ or REP; without `rej`: the REP named a
-                       // QP that is connected already (kStaleConnection)
-    kUnreachable,      // no answer to a REQ, REP or SIDR_REQ in time (ETIMEDOUT)
-    kDisconnected,     // DREQ came (`private_data`, `reason` kNone), DREP came, or none (kTimeout); or a REJ of an
-                       // established connection (its reason)
-    kTimeWaitExit,     // the QP may be connected again
-    kSidrRequest,      // a new id, `listener`, `sidr_req`, `addresses`, `private_data`, `path`
-    kSidrResponse,     // `sidr_rep`, `private_data`
+    kConnectResponse,  // `rep` (`qpn` holds the QP also for XRC), `private_data`; the QP goes to RTS, then confirm()
+    kEstablished,      // passive side: the RTU arrived (`private_data`) or establish() was called
+    // The peer rejected a REQ or REP: `rej`, `reason`, `private_data`. If `rej` is null, the REP named a QP that is
+    // already connected (kStaleConnection).
+    kRejected,
+    kUnreachable,  // no answer to a REQ, REP or SIDR_REQ in time (ETIMEDOUT)
+    // A DREQ arrived (`private_data`, `reason` kNone), a DREP arrived, no DREP arrived (kTimeout), or the peer sent a
+    // REJ for an established connection (its reason).
+    kDisconnected,
+    kTimeWaitExit,  // the QP may be connected again
+    kSidrRequest,   // a new id, `listener`, `sidr_req`, `addresses`, `private_data`, `path`
+    kSidrResponse,  // `sidr_rep`, `private_data`
 };
 const char* to_string(EventKind kind);
 
-// Pointers and spans are valid during Sink::deliver() only. A pointer is null where `kind` does not name it.
+// An event. Pointers and spans are valid only during Sink::deliver(). A pointer is null if the comment on `kind` does
+// not list it.
 struct Event {
     EventKind kind;
     Id id = Id::kNone;
-    void* context = nullptr;  // of `id`; null for a new one, see set_context()
+    void* context = nullptr;  // context for `id`; null for a new id, see set_context()
     Id listener = Id::kNone;
     void* listener_context = nullptr;
     RejReason reason = RejReason::kNone;
-    const Path* path = nullptr;  // to the peer
+    const Path* path = nullptr;  // path to the peer
     const Req* req = nullptr;
     const Rep* rep = nullptr;
     const Rej* rej = nullptr;
     const SidrReq* sidr_req = nullptr;
     const SidrRep* sidr_rep = nullptr;
-    const CmaHeader* addresses = nullptr;  // of a listener with Listen::cma_header; otherwise null
-    // The program's, as long as the message has room: zeros behind what was sent.
+    const CmaHeader* addresses = nullptr;  // set for a listener with Listen::cma_header, else null
+    // The program's private data, as long as the message has room. Zeros follow the bytes that were sent.
     std::span<const uint8_t> private_data;
 };
 
-// What the driver does with what the Cm gives out. Neither may call the Cm.
+// The driver's side of the interface: the Cm calls it with MADs and events. Neither function may call the Cm.
 class Sink {
   public:
-    // To QPN path.remote_qpn, Q_Key kGsiQkey. A MAD that cannot be sent may be dropped: it is sent again.
+    // Sends `mad` to QPN path.remote_qpn with Q_Key kGsiQkey. The driver may drop a MAD that cannot be sent, because
+    // the Cm retransmits it.
     virtual void send(const Path& path, const Mad& mad) = 0;
     virtual void deliver(const Event& event) = 0;
 
@@ -99,36 +105,38 @@ class Sink {
 };
 
 struct Config {
-    // At first an unanswered MAD is sent again after 16.8 ms, then after twice as long each time, up to 4.3 s: note 1
-    // of cm.cc.
+    // The first wait before an unanswered MAD is retransmitted: 16.8 ms. Each further wait is twice as long, up to 4.3
+    // s. See note 1 of cm.cc.
     uint8_t first_timeout = 12;
-    uint8_t response_timeout = 20;   // Linux's; also what REQs promise and demand
-    uint8_t max_retries = 15;        // Linux's, 4 bits
-    uint8_t disconnect_retries = 7;  // of DREQ: 4.3 s in all, then the connection is taken for disconnected
-    uint8_t service_timeout = 22;    // 17 s: for what an MRA asks when the program has not answered yet
-    uint8_t time_wait = 17;          // 0.54 s: Linux's for RoCE, twice a packet's lifetime
-    // Ids of connections and address resolutions that the program has. What lingers after destroy() is counted apart.
+    uint8_t response_timeout = 20;  // Linux's value; REQs also promise and demand it
+    uint8_t max_retries = 15;       // Linux's value, 4 bits
+    // Retransmissions of a DREQ; after 4.3 s in all the connection counts as disconnected.
+    uint8_t disconnect_retries = 7;
+    uint8_t service_timeout = 22;  // 17 s; an MRA asks for this while the program has not answered
+    uint8_t time_wait = 17;        // 0.54 s; Linux's value for RoCE, twice a packet's lifetime
+    // The maximum number of connections and address resolutions that the program holds. Records that linger after
+    // destroy() have a limit of their own.
     uint32_t max_connections = 65536;
     uint32_t max_listeners = 65536;
-    uint32_t max_backlog = 1024;     // Linux's limit (ucma's max_backlog)
-    uint32_t max_half_open = 1024;   // of a listener: requests, accepted or not, that are not established yet
-    uint32_t max_lingering = 16384;  // records of destroyed ids that still answer duplicates
+    uint32_t max_backlog = 1024;     // Linux's limit (max_backlog of ucma)
+    uint32_t max_half_open = 1024;   // limit per listener on requests, accepted or not, that are not yet established
+    uint32_t max_lingering = 16384;  // limit on records of destroyed ids that still answer duplicates
     bool operator==(const Config&) const = default;
 };
 
 struct Listen {
     uint64_t service_id = 0;
-    std::optional<wire::Gid> address;  // one of ours, or any of these:
+    std::optional<wire::Gid> address;  // one of our addresses; if unset, any address of these families:
     bool ipv4 = true, ipv6 = true;
-    uint32_t backlog = 0;    // requests that wait for the program; 0, or more than Config's: Config's
-    bool cma_header = true;  // REQs begin their private data with it
+    uint32_t backlog = 0;    // requests that wait for the program; 0 or a larger value means Config's limit
+    bool cma_header = true;  // private data of a REQ begins with this header
 };
 
-// Of a REQ or REP, what the two ends have in common.
+// The fields that a REQ and a REP have in common.
 struct Endpoint {
     uint32_t qpn = 0;
-    // 24 bits; random_psn() for a good one. Where the other end begins to send (IBTA 12.7.31), so it is the RQ PSN of
-    // the end that says it.
+    // The first PSN that the other end sends (IBTA 12.7.31), and so the RQ PSN of the end that names it. 24 bits.
+    // random_psn() returns a good one.
     uint32_t starting_psn = 0;
     uint32_t qkey = 0;
     uint64_t ca_guid = 0;  // node GUID of the device, host order
@@ -141,31 +149,31 @@ struct Endpoint {
 struct Connect {
     Path path;
     uint64_t service_id = 0;
-    std::optional<CmaHeader> addresses;  // leaves 56 bytes of private data, and else there are 92
+    std::optional<CmaHeader> addresses;  // leaves 56 bytes of private data; without it there are 92
     Endpoint local;
     TransportService service = TransportService::kRc;
     uint8_t path_mtu = 3;            // 1 .. 5 for 256 .. 4096 bytes
     uint8_t retry_count = 7;         // 3 bits
-    uint8_t local_ack_timeout = 14;  // 5 bits: 67 ms, which the peer's QP waits for our ACKs
+    uint8_t local_ack_timeout = 14;  // 5 bits; 67 ms, the time for which the peer's QP waits for our ACKs
     std::span<const uint8_t> private_data;
 };
 
 struct Accept {
     Endpoint local;
     uint8_t target_ack_delay = 0;           // 5 bits
-    std::span<const uint8_t> private_data;  // up to 196
+    std::span<const uint8_t> private_data;  // up to 196 bytes
 };
 
 struct Reject {
     RejReason reason = RejReason::kConsumerDefined;
-    std::span<const uint8_t> ari;           // up to 72
-    std::span<const uint8_t> private_data;  // up to 148
+    std::span<const uint8_t> ari;           // up to 72 bytes
+    std::span<const uint8_t> private_data;  // up to 148 bytes
 };
 
 struct SidrRequest {
     Path path;
     uint64_t service_id = 0;
-    std::optional<CmaHeader> addresses;  // leaves 180 bytes of private data, and else there are 216
+    std::optional<CmaHeader> addresses;  // leaves 180 bytes of private data; without it there are 216
     std::span<const uint8_t> private_data;
 };
 
@@ -173,61 +181,67 @@ struct SidrReply {
     SidrStatus status = SidrStatus::kValid;
     uint32_t qpn = 0, qkey = 0;
     Ece ece;
-    std::span<const uint8_t> private_data;  // up to 136
+    std::span<const uint8_t> private_data;  // up to 136 bytes
 };
 
-// All calls return 0 or an errno: EINVAL (unknown id, not in this state, private data too long, a value beyond its
-// field) and those that they name. A call that fails changes nothing.
+// The connection manager. All calls return 0 or an errno. Every call may return EINVAL: the id is unknown or in another
+// state, the private data is too long, or a value does not fit its field. Other errors are listed at each call. A call
+// that fails changes nothing.
 class Cm {
   public:
-    // `sink` outlives it.
+    // `sink` must outlive the Cm.
     Cm(const Config& config, const Secret& secret, Sink& sink);
     ~Cm();
 
-    // EADDRINUSE: there is a listener for that service id with the same address, or with the same family if it has
-    // none; ENOMEM: too many listeners.
+    // Returns EADDRINUSE if a listener for that service id has the same address or, without an address, serves one of
+    // the same families. Returns ENOMEM if there are too many listeners.
     int listen(const Listen& listen, void* context, Id& id);
-    // ENOMEM: too many connections. As for all that opens one, nothing is delivered before it returns.
+    // Returns ENOMEM if there are too many connections. No event is delivered before the call returns; this holds for
+    // every call that opens an id.
     int connect(uint64_t now_ns, const Connect& connect, void* context, Id& id);
-    // The program has been given the request of kConnectRequest or kSidrRequest, so that it makes room in the backlog
-    // (as in Linux: what a program forgets to answer shall not close its listener).
+    // Reports that the program has received the request of kConnectRequest or kSidrRequest, which frees its slot in the
+    // backlog. As in Linux, a request that a program forgets to answer must not close its listener.
     int taken(Id id);
-    // In kReqReceived: sends the REP.
+    // Sends the REP. Valid in kReqReceived.
     int accept(uint64_t now_ns, Id id, const Accept& accept);
-    // In kRepReceived: sends the RTU, up to 224 bytes with it. The connection is established, without an event.
+    // Sends the RTU with up to 224 bytes of private data. Valid in kRepReceived. The connection is then established,
+    // and no event reports it.
     int confirm(uint64_t now_ns, Id id, std::span<const uint8_t> private_data);
-    // In kReqReceived, kRepSent and kRepReceived.
+    // Sends a REJ. Valid in kReqReceived, kRepSent and kRepReceived.
     int reject(uint64_t now_ns, Id id, const Reject& reject);
-    // In kReqReceived, kRepReceived: tells the peer that the answer takes up to `service_timeout` (0: Config's). Peers
-    // that ask again are told so anyhow.
+    // Tells the peer that the answer takes up to `service_timeout` (0 means Config's). Valid in kReqReceived and
+    // kRepReceived. A peer that repeats its request gets such an MRA without this call.
     int delay(uint64_t now_ns, Id id, uint8_t service_timeout, std::span<const uint8_t> private_data);
-    // The QP received something (IBV_EVENT_COMM_EST), so that the RTU need not be waited for. In kRepSent: delivers
-    // kEstablished. Does nothing when it is established already.
+    // Reports that the QP has received a packet (IBV_EVENT_COMM_EST), so the RTU is no longer needed. In kRepSent it
+    // delivers kEstablished. It does nothing if the connection is already established.
     int establish(uint64_t now_ns, Id id);
-    // In kEstablished: sends the DREQ, up to 220 bytes with it. Does nothing if it is disconnected already.
+    // Sends the DREQ with up to 220 bytes of private data. Valid in kEstablished. It does nothing if the connection is
+    // already disconnected.
     int disconnect(uint64_t now_ns, Id id, std::span<const uint8_t> private_data);
 
     int sidr_request(uint64_t now_ns, const SidrRequest& request, void* context, Id& id);
-    // In kSidrReqReceived.
+    // Sends the SIDR_REP. Valid in kSidrReqReceived.
     int sidr_reply(uint64_t now_ns, Id id, const SidrReply& reply);
 
-    // Ends whatever there is: rejects what was asked, disconnects what is established. Requests that a destroyed
-    // listener's program has not answered stay.
+    // Ends the id in any state: rejects a request and disconnects an established connection. If a listener is
+    // destroyed, the requests that its program has not answered remain.
     int destroy(uint64_t now_ns, Id id);
 
     int set_context(Id id, void* context);
-    std::optional<State> state(Id id) const;  // nothing: no such id
+    std::optional<State> state(Id id) const;  // empty for an unknown id
 
-    // `from` is the way back to the sender: src is the address that the MAD was sent to. `max_mtu`: code of the
-    // interface's largest path MTU, 1 .. 5. `mad` is what follows the GRH, hostile or not.
+    // Processes a received MAD. `from` is the path back to the sender; its src is the address to which the MAD was
+    // sent. `max_mtu` is the code of the interface's largest path MTU, 1 .. 5. `mad` is the payload after the GRH and
+    // may be hostile.
     void receive(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad);
-    // Does what is due.
+    // Processes all timers that are due.
     void expire(uint64_t now_ns);
-    uint64_t next_deadline() const;  // UINT64_MAX: none
+    uint64_t next_deadline() const;  // UINT64_MAX if no timer runs
 
     uint32_t random_psn();
     const Counters& counters() const;
-    // Now in use: what Config bounds, and the names that received MADs find connections by, up to three for each.
+    // The current use of the resources that Config limits. `names` counts the keys by which received MADs find
+    // connections, up to three for each connection.
     struct Usage {
         size_t listeners, connections, lingering, names;
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the connection manager keeps of each listener, connection and address resolution, and what they are found by.
+// The connection manager's records of listeners, connections and address resolutions, and the keys that find them.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace rove::cm {
 
-// How a peer names a connection that it asked for: its duplicates are found by it. Of an address resolution `comm_id`
-// is the request id, and `ca_guid` 0.
+// A peer's name for a connection that it requested, by which its duplicates are found. For an address resolution
+// `comm_id` is the request id and `ca_guid` is 0.
 struct RemoteName {
     wire::Gid gid;
     uint64_t ca_guid;
@@ -28,7 +28,7 @@ struct RemoteQp {
     bool operator==(const RemoteQp&) const = default;
 };
 
-// Peers choose these keys, so none of them may know which share a bucket.
+// Hashes with a secret. Peers choose these keys, so they must not know which keys share a bucket.
 class KeyHash {
   public:
     explicit KeyHash(const Secret& secret) : secret_(&secret) {}
@@ -48,14 +48,14 @@ class KeyHash {
 struct Listener {
     Id id = Id::kNone;
     void* context = nullptr;
-    Listen listen;  // backlog: at least 1
-    // Of requests: those that the program has not answered, up to `listen.backlog`, and all that are not established,
-    // up to Config::max_half_open.
+    Listen listen;  // backlog is at least 1
+    // The number of requests that the program has not answered, up to `listen.backlog`, and of all requests that are
+    // not established, up to Config::max_half_open.
     struct Counts {
         uint32_t waiting = 0, half_open = 0;
     };
     Counts counts;
-    std::unordered_map<wire::Gid, Counts, KeyHash> of_source;  // without those that have none
+    std::unordered_map<wire::Gid, Counts, KeyHash> of_source;  // only sources with open requests
 };
 
 struct Connection {
@@ -64,31 +64,31 @@ struct Connection {
     Id id = Id::kNone;
     void* context = nullptr;
     State state = State::kClosed;
-    bool owned = true;  // the program has not destroyed it: it gets events
+    bool owned = true;  // the program has not destroyed it, so it gets events
     bool sidr = false;
-    bool xrc = false;         // the REP names its QP where others name an EE context (IBTA annex A14)
-    Id listener = Id::kNone;  // that counts it among its half-open ones
-    bool waiting = false;     // and among those that wait for the program
+    bool xrc = false;         // the REP carries the QP in the field of the EE context (IBTA annex A14)
+    Id listener = Id::kNone;  // the listener that counts it as half-open
+    bool waiting = false;     // the listener also counts it as waiting for the program
     Path path;
-    uint64_t transaction_id = 0;  // of the REQ and its answers, or of the DREQ that was sent
+    uint64_t transaction_id = 0;  // shared by the REQ and its answers, or the id of our DREQ
     uint64_t service_id = 0;
     uint64_t local_guid = 0;
-    uint32_t local_comm_id = 0;  // 0: it is not found by one
+    uint32_t local_comm_id = 0;  // 0 if no MAD finds it by this id
     uint32_t local_qpn = 0;
-    std::optional<uint32_t> remote_comm_id;  // active side: since the REP came
-    std::optional<RemoteName> remote_name;   // it is found by
-    std::optional<RemoteQp> remote_qp;       // it is found by
-    std::optional<uint8_t> promised;  // an MRA has told the peer our comm id, and to wait for up to this exponent
-    // The MAD to send again: by a timer in kReqSent, kRepSent, kDreqSent and kSidrReqSent; else, if the peer repeats
-    // itself.
+    std::optional<uint32_t> remote_comm_id;  // active side: set when the REP arrives
+    std::optional<RemoteName> remote_name;   // key in by_remote_name_
+    std::optional<RemoteQp> remote_qp;       // key in by_remote_qp_
+    std::optional<uint8_t> promised;  // set after our MRA told the peer our comm id: exponent of the wait we announced
+    // The MAD to retransmit. In kReqSent, kRepSent, kDreqSent and kSidrReqSent a timer sends it again; in the other
+    // states it is sent when the peer repeats itself.
     std::optional<Mad> mad;
-    uint8_t retries = 0;     // left; of kEstablished and kClosed, repetitions that nobody has asked for
-    uint8_t timeout = 0;     // exponent of the wait that is under way
+    uint8_t retries = 0;     // retransmissions left; in kEstablished and kClosed unsolicited ones
+    uint8_t timeout = 0;     // exponent of the current wait
     uint8_t longest = 0;     // exponent of the longest wait
-    uint8_t extensions = 0;  // MRAs that made the wait longer
+    uint8_t extensions = 0;  // number of MRAs that prolonged the wait
     uint64_t deadline_ns = kNever;
-    std::optional<uint64_t> probed_ns;    // when the peer was asked last whether it knows the connection
-    std::list<Id>::iterator lingering{};  // when it is not owned
+    std::optional<uint64_t> probed_ns;    // time of the last stale-connection probe
+    std::list<Id>::iterator lingering{};  // position in the list; valid if not owned
 };
 
 }  // namespace rove::cm

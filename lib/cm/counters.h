@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the connection manager counts. Free-running, never reset; readers take differences. Units: MADs unless named.
+// The counters of the connection manager. They run freely and are never reset; readers take differences. The unit is
+// MADs unless the comment names another.
 #pragma once
 
 #include <array>
@@ -8,32 +9,32 @@
 
 namespace rove::cm {
 
-// When a value is added, name it in to_string() too.
+// A new value also needs its name in to_string().
 enum class Counter : uint8_t {
-    kReceived,              // of any sort
-    kSent,                  // with those sent again
-    kRetransmitted,         // a timer ran out
-    kDuplicates,            // received again: answered as before
+    kReceived,              // MADs of any kind
+    kSent,                  // including retransmissions
+    kRetransmitted,         // sent again by a timer
+    kDuplicates,            // received again and answered as before
     kConnectionsRequested,  // connections: REQs sent
-    kConnectionsReceived,   // connections: REQs that a listener was told of
+    kConnectionsReceived,   // connections: REQs reported to a listener
     kEstablished,           // connections
     kRejectedByPeer,        // connections
-    kRejectedByUs,          // REJs sent, stateless ones too
-    kTimedOut,              // connections and address resolutions that were given up
-    kTimeWaitCut,           // records that made room for a new one before their time
+    kRejectedByUs,          // REJs sent, including stateless ones
+    kTimedOut,              // connections and address resolutions abandoned after a timeout
+    kTimeWaitCut,           // records removed early to make room for a new one
     kStaleProbes,           // DREQs that ask whether the peer still knows a connection
     // Drops, by reason.
     kDropLength,  // not 256 bytes
     kDropVersion,
     kDropClass,
     kDropMethod,
-    kDropAttribute,  // LAP and APR of unknown connections, and what there is not
-    kDropUnknownId,  // an answer to nothing that we sent
-    kDropSource,     // the ids of a connection, and another address than its peer's
-    kDropQpn,        // DREQ: the ids of a connection, and another QP than its own
-    kDropState,      // nothing that the connection waits for
-    kDropBacklog,    // REQ, SIDR_REQ: the listener's queue is full, or the source's share of it
-    kDropTable,      // REQ, SIDR_REQ: as many connections as there may be
+    kDropAttribute,  // LAP and APR for unknown connections, and undefined attributes
+    kDropUnknownId,  // an answer that matches no message of ours
+    kDropSource,     // ids of a connection, but not its peer's address
+    kDropQpn,        // DREQ with the ids of a connection, but not its QP
+    kDropState,      // a message that the connection's state does not expect
+    kDropBacklog,    // REQ, SIDR_REQ: the listener's queue is full, or the source has used its share
+    kDropTable,      // REQ, SIDR_REQ: the limit on connections is reached
     kCount,
 };
 inline constexpr size_t kCounters = static_cast<size_t>(Counter::kCount);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of Cm: tables and timers (tables.cc), calls (cm.cc), received MADs (receive.cc).
+// The implementation of Cm: tables and timers (tables.cc), calls (cm.cc), received MADs (receive.cc).
 #pragma once
 
 #include <list>
@@ -13,18 +13,20 @@
 
 namespace rove::cm {
 
-// An MRA may make a wait longer so often: with a service timeout that is cut to kLongestService, it ends.
+// The maximum number of MRAs that may prolong a wait. Together with kLongestService, which limits the service timeout,
+// it bounds the wait.
 inline constexpr uint8_t kMaxExtensions = 16;
-inline constexpr uint8_t kLongestService = 24;  // 69 s: what Linux asks for
-// A peer that an MRA has told to wait asks no more for long. So the answer (a REJ, or an RTU) is repeated so often, in
-// case it is lost.
+inline constexpr uint8_t kLongestService = 24;  // 69 s, the value that Linux asks for
+// The number of unsolicited retransmissions of an answer (a REJ or an RTU) to a peer that an MRA told to wait. Such a
+// peer does not repeat its request for a long time, so a lost answer would not be noticed.
 inline constexpr uint8_t kUnsolicitedRetransmits = 4;
-// Some servers listen anew while a client is on its way: perftest's with -R closes one listener of a port, and opens
-// another there, perhaps of another port space. So whoever asks where nobody listens, but somebody does on the same
-// port, or did so lately, waits that long for a listener; so many requests at most.
+// The time for which a request without a listener is held, and the maximum number of such requests. Some servers reopen
+// their listener while a client is connecting: perftest's with -R closes one listener of a port and opens another,
+// possibly in another port space. A request is therefore held if another service listens on the same port or did so
+// within this time.
 inline constexpr uint64_t kReopensWithinNs = 500'000'000;
 inline constexpr size_t kMaxHeldRequests = 64;
-// A peer is asked at most so often whether it still knows a connection.
+// The minimum time between two probes that ask a peer whether it still knows a connection.
 inline constexpr uint64_t kProbeGapNs = 1'000'000'000;
 
 class Cm::Impl {
@@ -51,7 +53,7 @@ class Cm::Impl {
     void expire(uint64_t now_ns);
     uint64_t next_deadline() const;
 
-    void leave_waiting(Connection& c);  // the program has the request
+    void leave_waiting(Connection& c);  // the program has received the request
     Connection* find(Id id);
     Listener* find_listener(Id id);
     uint64_t random() { return secret_.hash(drawn_++); }
@@ -69,13 +71,13 @@ class Cm::Impl {
         const Path& from;
         uint8_t max_mtu;
         std::span<const uint8_t> mad;
-        bool may_defer;  // for a listener
+        bool may_defer;  // the request may be held for a listener
         uint64_t transaction_id;
     };
-    // A port number, of whatever port space.
+    // A port number, across all port spaces.
     struct Port {
-        uint32_t services = 0;   // with listeners
-        uint64_t closed_ns = 0;  // when the last of them went; while there is none
+        uint32_t services = 0;   // services with listeners
+        uint64_t closed_ns = 0;  // time when the last listener closed; valid if `services` is 0
     };
     // A REQ or SIDR_REQ that waits for a listener.
     struct DeferredRequest {
@@ -83,20 +85,20 @@ class Cm::Impl {
         uint8_t max_mtu;
         Mad mad;
         uint64_t service_id;
-        uint64_t until_ns;  // then it is received once more; 0: its listener is there
+        uint64_t until_ns;  // time when it is processed again; 0 if its listener is open now
     };
 
     // tables.cc
-    Connection* open(State state, const Path& path, void* context);  // null: there are too many
+    Connection* open(State state, const Path& path, void* context);  // returns null if there are too many
     void erase(Connection& c);
-    void forget_names(Connection& c);  // nothing that is received finds it from now on
+    void forget_names(Connection& c);  // no received MAD finds it afterwards
     void forget_remote_qp(Connection& c);
     void set_deadline(Connection& c, uint64_t deadline_ns);
     void on_deadline(uint64_t now_ns, Connection& c);
     void end_held_requests(uint64_t now_ns);
     void repeat_unasked(uint64_t now_ns, Connection& c);
     void give_up(uint64_t now_ns, Connection& c);
-    void leave_backlog(Connection& c);  // it is established, or has ended
+    void leave_backlog(Connection& c);  // it is established or has ended
     void detach(Connection& c);         // the program has destroyed it, and it lingers
     Listener* listener_for(uint64_t service_id, const wire::Gid& local);
     bool has_room(const Listener& listener, const wire::Gid& source) const;
@@ -105,7 +107,7 @@ class Cm::Impl {
     // States
     void send(const Path& path, const Mad& mad);
     void send_reliably(uint64_t now_ns, Connection& c, State state, const Mad& mad, uint8_t longest, uint8_t retries);
-    void close(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer);  // it lingers, and gives that answer
+    void close(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer);  // it lingers and repeats `answer`
     uint64_t linger_ns(const Connection& c) const;
     void close_for_good(Connection& c);
     void enter_time_wait(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer);
@@ -119,7 +121,7 @@ class Cm::Impl {
 
     // receive.cc
     void take(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad, bool may_defer);
-    bool hold(const Received& in, uint64_t service_id);  // false: it is to be answered at once
+    bool hold(const Received& in, uint64_t service_id);  // returns false if the request must be answered at once
     void on(const Received& in, const Req& req);
     void on(const Received& in, const Mra& mra);
     void on(const Received& in, const Rej& rej);
@@ -135,7 +137,8 @@ class Cm::Impl {
     void on_duplicate(const Received& in, Connection& c, const Req& req);
     RejReason check(const Received& in, const Req& req, const Listener& listener,
                     const std::optional<CmaHeader>& addresses) const;
-    // The connection that both ids name, if the sender is its peer; counts the drop if not.
+    // Returns the connection that both ids name if the sender is its peer. Otherwise it counts the drop and returns
+    // null.
     Connection* match(const Received& in, uint32_t local_comm_id, uint32_t remote_comm_id);
     bool is_peer(const Received& in, const Connection& c) const;
     Connection* find_by_comm_id(uint32_t local_comm_id);
@@ -149,21 +152,21 @@ class Cm::Impl {
     const Secret secret_;
     Sink& sink_;
     Counters counters_;
-    uint64_t drawn_ = uint64_t{1} << 62;  // random numbers
+    uint64_t drawn_ = uint64_t{1} << 62;  // counter for random()
     uint64_t next_id_ = 1;
     std::map<Id, Listener> listeners_;
-    std::map<uint64_t, std::vector<Listener*>> services_;  // by service id; none empty
-    std::map<uint16_t, Port> ports_;                       // by the low bits of service ids
+    std::map<uint64_t, std::vector<Listener*>> services_;  // indexed by service id; no vector is empty
+    std::map<uint16_t, Port> ports_;                       // indexed by the low 16 bits of service ids
     std::vector<DeferredRequest> held_requests_;
-    std::unordered_map<uint64_t, Connection> connections_;  // by id
-    std::list<Id> lingering_;                               // of these, those not owned, the oldest first
-    std::unordered_map<uint32_t, Connection*> by_comm_id_;  // by ours, which are random
+    std::unordered_map<uint64_t, Connection> connections_;  // indexed by id
+    std::list<Id> lingering_;                               // connections that are not owned, the oldest first
+    std::unordered_map<uint32_t, Connection*> by_comm_id_;  // indexed by our comm ids, which are random
     std::unordered_map<RemoteName, Connection*, KeyHash> by_remote_name_;
     std::unordered_map<RemoteQp, Connection*, KeyHash> by_remote_qp_;
-    std::set<std::pair<uint64_t, Id>> timers_;  // by deadline
+    std::set<std::pair<uint64_t, Id>> timers_;  // ordered by deadline
 };
 
-// Whether `data` fits `to`; then it is copied.
+// Copies `data` to `to` from `offset`. Returns false, without copying, if it does not fit.
 template <size_t N>
 bool copy_private_data(std::span<const uint8_t> data, std::array<uint8_t, N>& to, size_t offset = 0) {
     if (data.size() > N - offset) return false;

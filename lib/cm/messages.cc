@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of each message stands in one function, layout(), which Reader and Writer both walk: what is written is
-// what is read. Offsets are those of IBTA's tables, from the end of the MAD header.
+// The layout of each message is in one function, layout(), which both Reader and Writer execute. Parsing and building
+// therefore cannot disagree. Offsets are from IBTA's tables and count from the end of the MAD header.
 #include "cm/messages.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr uint8_t kMethodGet = 0x01, kMethodSend = 0x03, kMethodGetResponse = 0x
 class Reader {
   public:
     explicit Reader(const uint8_t* mad) : mad_(mad), at_(mad + header::kBytes) {}
-    // `low` is the lowest of `width` bits of the byte.
+    // `low` is the lowest of the `width` bits in the byte.
     template <class T>
     void bits(size_t offset, int low, int width, T& value) const {
         value = static_cast<T>(at_[offset] >> low & ((1 << width) - 1));
@@ -48,7 +48,7 @@ class Reader {
         std::memcpy(value.data(), at_ + offset, N);
     }
     void modifier(uint32_t& value) const { value = load_be32(mad_ + header::kModifier); }
-    // The bytes of `value` from the highest, each in a place of its own.
+    // Reads a value whose bytes are at separate offsets, the highest byte first.
     void vendor(std::array<size_t, 3> offsets, uint32_t& value) const {
         value = 0;
         for (const size_t offset : offsets) value = value << 8 | at_[offset];
@@ -59,7 +59,7 @@ class Reader {
     const uint8_t *mad_, *at_;
 };
 
-// Writes over zeros. Where fields share a word, the one that stands first is written first.
+// Writes into zeroed memory. If fields share a word, the field with the lower offset must be written first.
 class Writer {
   public:
     explicit Writer(uint8_t* mad) : mad_(mad), at_(mad + header::kBytes) {}
@@ -96,7 +96,7 @@ class Writer {
     uint8_t *mad_, *at_;
 };
 
-// `M` is a message, const for a Writer.
+// Matches a message type. `M` is const for a Writer.
 template <class M, class T>
 concept Is = std::is_same_v<std::remove_const_t<M>, T>;
 
@@ -249,7 +249,7 @@ void layout(const Codec& c, M& m) {
     c.u8(9, m.status);
 }
 
-// IBTA 13.4.8.1: the versions, no capability, and the response time that REQs promise.
+// IBTA 13.4.8.1: the versions, no capabilities, and the response time that REQs promise.
 template <class Codec, Is<ClassPortInfo> M>
 void layout(const Codec& c, M& m) {
     if (!m.response) return;
@@ -331,7 +331,7 @@ ParseError parse(std::span<const uint8_t> mad, Message& out) {
             return read<Mra>(at, out);
         case Attribute::kRej:
             read<Rej>(at, out);
-            // Seven bits could say more than there is.
+            // The field has seven bits, which can exceed the length of `ari`.
             std::get<Rej>(out.body).ari_bytes = std::min<uint8_t>(std::get<Rej>(out.body).ari_bytes, Rej::kAriBytes);
             return ParseError::kNone;
         case Attribute::kRep:

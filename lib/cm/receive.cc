@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What received MADs do. Anybody may have sent them: each is told by the address that it came from, and by numbers that
-// only the peer was told. What does not fit is counted and has no effect; notes 3 and 4 of cm.cc.
+// Handles received MADs. They may be forged, so a sender is identified by its address and by numbers that were
+// disclosed only to the peer. A MAD that does not match is counted and has no other effect. See notes 3 and 4 of cm.cc.
 #include <algorithm>
 
 #include "cm/impl.h"
@@ -24,8 +24,8 @@ Counter drop_reason(ParseError error) {
     }
 }
 
-// The addresses that the program sees are those that packets have. Only within a host may they be others, as 127.0.0.1
-// is.
+// Returns true if the program's addresses equal the packet's. They may differ only within a host, for example with
+// 127.0.0.1.
 bool agrees(const CmaHeader& addresses, const wire::Flow& back) {
     return back.src == back.dst || (addresses.src == back.dst && addresses.dst == back.src);
 }
@@ -87,7 +87,7 @@ void Cm::Impl::on_duplicate(const Received& in, Connection& c, const Req& req) {
             if (c.mad) send(c.path, *c.mad);
             return;
         default:
-            return;  // an old one: the peer has the REP
+            return;  // an old duplicate: the peer already has the REP
     }
 }
 
@@ -98,11 +98,11 @@ RejReason Cm::Impl::check(const Received& in, const Req& req, const Listener& li
     if (req.service != TransportService::kRc && req.service != TransportService::kUc && !is_xrc)
         return RejReason::kInvalidTransportType;
     if (req.primary.remote_gid != back.src || req.primary.local_gid != back.dst) return RejReason::kInvalidGid;
-    // IBTA 12.6.7.2: reason 26 is for a path MTU that the recipient does not support. Linux takes such a request, and
-    // its program fails when it moves the QP to RTR.
+    // IBTA 12.6.7.2: reason 26 rejects a path MTU that the recipient does not support. Linux accepts such a request,
+    // and its program fails when it moves the QP to RTR.
     if (req.path_mtu < 1 || req.path_mtu > in.max_mtu) return RejReason::kInvalidMtu;
     if (!listener.listen.cma_header) return RejReason::kNone;
-    if (!addresses) return RejReason::kConsumerDefined;  // as Linux
+    if (!addresses) return RejReason::kConsumerDefined;  // Linux does the same
     return agrees(*addresses, back) ? RejReason::kNone : RejReason::kInvalidGid;
 }
 
@@ -145,7 +145,7 @@ void Cm::Impl::on(const Received& in, const Req& req) {
         probe(in.now_ns, *found->second);
         return reject_request(in, req, RejReason::kStaleConnection);
     }
-    if (!has_room(*listener, source)) return drop(Counter::kDropBacklog);  // the peer asks again
+    if (!has_room(*listener, source)) return drop(Counter::kDropBacklog);  // the peer repeats its REQ
     Connection* const c = open(State::kReqReceived, in.from, nullptr);
     if (c == nullptr) return drop(Counter::kDropTable);
     enter_backlog(*listener, *c);
@@ -157,7 +157,7 @@ void Cm::Impl::on(const Received& in, const Req& req) {
     by_remote_name_.emplace(name, c);
     c->remote_qp = qp;
     by_remote_qp_.emplace(qp, c);
-    // For the REP, what the peer is prepared for, and no more than we are.
+    // The waits and retries of the REP follow the peer's request, within our own limits.
     c->longest = std::min(std::max(req.local_response_timeout, config_.first_timeout), config_.response_timeout);
     c->retries = std::min(req.max_cm_retries, config_.max_retries);
     set_deadline(*c, in.now_ns + linger_ns(*c));
@@ -216,8 +216,8 @@ void Cm::Impl::on(const Received& in, const Rep& rep) {
         c != nullptr && !c->sidr && is_peer(in, *c) &&
         (c->state == State::kReqSent ? in.transaction_id == c->transaction_id : c->remote_comm_id == rep.local_comm_id);
     if (!is_known) {
-        // The request was given up, or this host has restarted: the peer need not repeat the REP. An id that exists is
-        // answered as one that does not, so that nobody learns which do.
+        // The request was abandoned, or this host has restarted, so the peer need not repeat the REP. An existing id
+        // gets the same answer as an unknown one, so that a sender cannot find out which ids exist.
         drop(Counter::kDropUnknownId);
         return answer(in, Rej{.local_comm_id = rep.remote_comm_id,
                               .remote_comm_id = rep.local_comm_id,
@@ -260,14 +260,14 @@ void Cm::Impl::on(const Received& in, const Rtu& rtu) {
         return deliver(*c, {.kind = EventKind::kEstablished, .private_data = rtu.private_data});
     }
     ++counters_[Counter::kDuplicates];
-    // The peer takes it for established, and we have given up.
+    // The peer believes that the connection is established, but we have given up.
     if (c->state == State::kClosed && c->mad) send(c->path, *c->mad);
 }
 
 void Cm::Impl::on(const Received& in, const Rej& rej) {
     Connection* c = nullptr;
     if (rej.remote_comm_id == 0 && rej.reason == RejReason::kTimeout && rej.ari_bytes >= sizeof(uint64_t)) {
-        // The peer has given up a REQ, and never had our id.
+        // The peer has abandoned a REQ and never received our id.
         const auto found =
             by_remote_name_.find({in.from.flow.dst, wire::load_be64(rej.ari.data()), rej.local_comm_id, false});
         if (found != by_remote_name_.end() && is_peer(in, *found->second)) c = found->second;
@@ -287,7 +287,7 @@ void Cm::Impl::on(const Received& in, const Rej& rej) {
         case State::kRepSent:
         case State::kRepReceived:
             close(in.now_ns, *c, {});
-            break;  // late duplicates are known
+            break;  // keeps the record for late duplicates
         case State::kEstablished:
         case State::kDreqSent:
             event.kind = EventKind::kDisconnected;
@@ -316,13 +316,14 @@ void Cm::Impl::on(const Received& in, const Mra& mra) {
 
 void Cm::Impl::on(const Received& in, const Dreq& dreq) {
     Connection* const c = find_by_comm_id(dreq.remote_comm_id);
-    // The peer shall not wait for a connection that is gone. Again an id that exists is answered as one that does not.
+    // The peer should not wait for a connection that no longer exists. Here too an existing id gets the same answer as
+    // an unknown one.
     if (c == nullptr || c->sidr || c->remote_comm_id != dreq.local_comm_id) {
         drop(Counter::kDropUnknownId);
         return answer(in, Drep{.local_comm_id = dreq.remote_comm_id, .remote_comm_id = dreq.local_comm_id});
     }
     if (!is_peer(in, *c)) return drop(Counter::kDropSource);
-    if (dreq.remote_qpn != c->local_qpn) return drop(Counter::kDropQpn);  // or a question: note 3 of cm.cc
+    if (dreq.remote_qpn != c->local_qpn) return drop(Counter::kDropQpn);  // also drops a probe: note 3 of cm.cc
     switch (c->state) {
         case State::kRepSent:
         case State::kRepReceived:
@@ -345,7 +346,8 @@ void Cm::Impl::on(const Received& in, const Dreq& dreq) {
 void Cm::Impl::on(const Received& in, const Drep& drep) {
     Connection* const c = match(in, drep.remote_comm_id, drep.local_comm_id);
     if (c == nullptr) return;
-    const bool lost = c->state == State::kEstablished && c->probed_ns;  // the peer does not know it: note 3 of cm.cc
+    // The peer does not know the connection: note 3 of cm.cc.
+    const bool lost = c->state == State::kEstablished && c->probed_ns;
     if (c->state != State::kDreqSent && !lost) return drop(Counter::kDropState);
     enter_time_wait(in.now_ns, *c, {});
     deliver(*c, {.kind = EventKind::kDisconnected,
@@ -362,9 +364,9 @@ void Cm::Impl::on(const Received& in, const SidrRep& rep) {
     deliver(*c, {.kind = EventKind::kSidrResponse, .sidr_rep = &rep, .private_data = rep.private_data});
 }
 
-// ---- What is refused.
+// ---- Refused requests.
 
-// Alternate paths: status 2 says that they are not supported.
+// Refuses alternate paths: status 2 says that they are not supported.
 void Cm::Impl::on(const Received& in, const Lap& lap) {
     const Connection* const c = match(in, lap.remote_comm_id, lap.local_comm_id);
     if (c == nullptr) return;

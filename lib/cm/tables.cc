@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the connection manager finds connections by, its timers, and the bounds of both.
+// The tables that find connections, the timers, and the limits on both.
 #include <algorithm>
 
 #include "cm/impl.h"
@@ -86,8 +86,8 @@ Listener* Cm::Impl::listener_for(uint64_t service_id, const wire::Gid& local) {
     return any;
 }
 
-// One source may take three quarters of what there is, so that one that asks in its own name cannot keep all others
-// out.
+// Returns true if the listener has room for a request from `source`. One source may use three quarters of each limit,
+// so that a source with a genuine address cannot lock out all others.
 bool Cm::Impl::has_room(const Listener& listener, const wire::Gid& source) const {
     const auto found = listener.of_source.find(source);
     const Listener::Counts& all = listener.counts;
@@ -142,7 +142,7 @@ void Cm::Impl::expire(uint64_t now_ns) {
         on_deadline(now_ns, connections_.at(static_cast<uint64_t>(timers_.begin()->second)));
 }
 
-// They are received once more: their listener is there by now, or they have waited long enough.
+// Processes held requests once more, because their listener is open now or because they have waited long enough.
 void Cm::Impl::end_held_requests(uint64_t now_ns) {
     const auto due = std::stable_partition(held_requests_.begin(), held_requests_.end(),
                                            [&](const DeferredRequest& held) { return held.until_ns > now_ns; });
@@ -182,7 +182,9 @@ void Cm::Impl::on_deadline(uint64_t now_ns, Connection& c) {
         }
         case State::kReqReceived:
         case State::kSidrReqReceived:
-            return leave_backlog(c);  // its peer asks no more: if the program never answers, nobody else shall suffer
+            // The peer no longer repeats its request. A program that never answers must not block the listener for
+            // others.
+            return leave_backlog(c);
         case State::kListen:
         case State::kRepReceived:
             return;  // no timer

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a multi-path acknowledgement says of a packet, between struct and wire. Inline: there is one for every data
-// packet.
+// Converts the entry of a multi-path acknowledgement for one packet between struct and wire. It is inline because there
+// is one for every data packet.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames out: the template of a flow, and a packet from it.
+// Builds frames: the template of a flow, and packets from it.
 #include <cstring>
 
 #include "wire/copy.h"
@@ -16,7 +16,8 @@ constexpr uint32_t pad_of(uint32_t payload_bytes) {
     return -payload_bytes & 3;
 }
 
-// Beyond kSmallPayload: copies the payload while summing it, and writes pad and ICRC. Returns the byte after them.
+// Copies a payload longer than kSmallPayload while summing it, and writes pad and ICRC. Returns a pointer to the byte
+// after them.
 [[gnu::noinline]] uint8_t* append_summed(const uint8_t* l3, uint8_t* at, std::span<const Segment> payload,
                                          uint32_t pad) {
     uint32_t crc = icrc_copy(l3, static_cast<size_t>(at - l3), at, payload.front().data, payload.front().bytes);
@@ -33,7 +34,8 @@ constexpr uint32_t pad_of(uint32_t payload_bytes) {
     return at + kIcrcBytes;
 }
 
-// As above, of one segment. Called last, so that frames with a small payload save no registers for it.
+// Works like the function above for one segment. It is called last, so that frames with a small payload save no
+// registers for it.
 [[gnu::noinline]] BuiltFrame append_summed(uint8_t* out, BuiltFrame frame, uint8_t* at, Segment payload) {
     append_summed(out + frame.l3_offset, at, {&payload, 1}, pad_of(payload.bytes));
     return {frame.bytes, 0};
@@ -47,7 +49,7 @@ uint32_t total_bytes(std::span<const Segment> payload) {
     return bytes;
 }
 
-// Copies what frames have in common, 42 to 78 bytes, in blocks of which the last one overlaps.
+// Copies the common part of frames, 42 to 78 bytes, in blocks. The last block overlaps the one before.
 void copy_start(uint8_t* out, const uint8_t* from, size_t size) {
     std::memcpy(out, from, 32);
     if (size >= 48) std::memcpy(out + 32, from + 32, 16);
@@ -55,15 +57,15 @@ void copy_start(uint8_t* out, const uint8_t* from, size_t size) {
     std::memcpy(out + size - 16, from + size - 16, 16);
 }
 
-// The port that a multi-path packet leaves from says which path it takes.
+// Sets the source port of a multi-path packet, which selects its path.
 void set_path(uint8_t* bth, uint16_t extensions, const Headers& headers) {
     if (extensions & (kHasMpeth | kHasMpaeth)) store_be16(bth - kUdpBytes + udp::kSrcPort, headers.vp);
 }
 
-// Writes Ethernet header to BTH; set_path() comes next.
+// Writes the Ethernet header to BTH. set_path() must follow.
 void write_start(uint8_t* out, const FlowTemplate& flow, const Headers& headers, const OpcodeInfo& info,
                  uint32_t payload_bytes) {
-    // Read once: the compiler takes each byte written to `out` for one of theirs.
+    // Local copies, because the compiler must assume that each byte written to `out` may change `flow`.
     const uint8_t l3_offset = flow.l3_offset, size = flow.size;
     copy_start(out, flow.bytes.data(), size);
     uint8_t* const l3 = out + l3_offset;
@@ -167,7 +169,7 @@ BuiltFrame build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers&
             copy(at, segment.data, segment.bytes);
             at += segment.bytes;
         }
-        store(at, uint32_t{0});  // the pad, and what the ICRC overwrites
+        store(at, uint32_t{0});  // the pad, and room for the ICRC
         return {static_cast<uint16_t>(at + pad + kIcrcBytes - out), l3_offset};
     }
     return {static_cast<uint16_t>(append_summed(out + l3_offset, at, payload, pad) - out), 0};
@@ -192,7 +194,7 @@ BuiltFrame FrameSeries::build_unsealed(uint8_t* out, const Headers& headers, con
     set_path(bth, extensions, headers);
     uint8_t* const at = emit_extensions(bth + kBthBytes, extensions, headers);
     if (payload_bytes > kSmallPayload) return append_summed(out, built, at, {payload, payload_bytes});
-    store(at + payload_bytes, uint32_t{0});  // the pad, and what the ICRC overwrites
+    store(at + payload_bytes, uint32_t{0});  // the pad, and room for the ICRC
     copy(at, payload, payload_bytes);
     return built;
 }

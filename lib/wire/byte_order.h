@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unaligned loads and stores of network-order integers. Always inline, because files compiled for other instruction
-// sets use them too (crc32_kernel.h).
+// Unaligned loads and stores of network-order integers. They are always inlined, because files compiled for other
+// instruction sets use them too (crc32_kernel.h).
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@ namespace rove::wire {
 
 static_assert(std::endian::native == std::endian::little);
 
-// In the machine's order.
+// In the machine's byte order.
 template <class T>
 [[gnu::always_inline]] inline T load(const uint8_t* at) {
     T value;
@@ -24,7 +24,7 @@ template <class T>
     std::memcpy(at, &value, sizeof value);
 }
 
-// In network order.
+// In network byte order.
 constexpr uint16_t big_endian(uint16_t v) {
     return __builtin_bswap16(v);
 }

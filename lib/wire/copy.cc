@@ -6,10 +6,10 @@
 
 namespace rove::wire {
 
-// In pieces that glibc copies with vector loads: above 2112 bytes (with FSRM) it takes `rep movsb`, which on Zen 3 is
-// 15 times slower when destination and source lie 1 to 63 bytes apart modulo 4096 (measured: 1.4-2.7 us for 4096 bytes
-// against 0.09 us). Where a payload lies in its frame is not ours to choose, so some frames always met that. Nor does
-// the compiler know the length, for which it would take `rep movsq`.
+// Copies in pieces for which glibc uses vector loads. Above 2112 bytes (with FSRM) glibc uses `rep movsb`. On Zen 3
+// this is 15 times slower if destination and source are 1 to 63 bytes apart modulo 4096 (measured: 1.4-2.7 us for 4096
+// bytes against 0.09 us). rove cannot choose the position of a payload in its frame, so some frames always hit this
+// case. The compiler must not know the length either, or it would emit `rep movsq`.
 void copy_pieces(void* to, const void* from, size_t bytes) {
     constexpr size_t kPiece = 2048;
     auto* target = static_cast<uint8_t*>(to);

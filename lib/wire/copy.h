@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying payload. Units: bytes.
+// Copies payload. Lengths are in bytes.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace rove::wire {
 
-// As copy(), of any length.
+// Copies any length; called by copy().
 void copy_pieces(void* to, const void* from, size_t bytes);
 
-// memcpy, but for what its call costs and what it does to large pieces.
+// Copies like memcpy, without the cost of its call for 8 .. 16 bytes and without its slow path for large pieces.
 [[gnu::always_inline]] inline void copy(void* to, const void* from, size_t bytes) {
     if (bytes - 8 > 8) return copy_pieces(to, from, bytes);
     auto* target = static_cast<uint8_t*>(to);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the CRC code for this machine.
 //
-// Why own kernels: ISA-L 2.30 has 128-bit PCLMULQDQ and AVX-512 but nothing between, and no copy with CRC; and an ICRC
-// takes several calls of it.
-// Measured on Zen 3 (AVX2 and VPCLMULQDQ; `wire_bench`, least of 25 runs, ns):
+// rove has its own kernels because ISA-L 2.30 has 128-bit PCLMULQDQ and AVX-512 but nothing in between, and no copy
+// with CRC. An ICRC would also need several calls of it. Measured on Zen 3 (AVX2 and VPCLMULQDQ; `wire_bench`, minimum
+// of 25 runs, ns):
 //                                   8 B    64 B    256 B    1024 B    4096 B
 //   ISA-L                            18      17       23        83       331
 //   kCrc32Sse                         9      11       23        82       322
 //   kCrc32Avx2                        9      12       16        44       163  (25 GB/s)
-// On Zen 5, 512 bits wide, 4096 bytes being copied within L1 and L2: kCrc32Avx512 65 and 70, kCrc32Gfni 39 and 53,
-// memcpy 31 and 43. One unit multiplies, in 2 cycles; two map bytes, in 1. A CRC takes 2 products or 4 maps for 64
-// bytes.
+// On Zen 5 with 512-bit vectors, a copy of 4096 bytes within L1 and L2 takes 65 and 70 ns with kCrc32Avx512, 39 and 53
+// with kCrc32Gfni, and 31 and 43 with memcpy. One unit multiplies, in 2 cycles; two units map bytes, in 1 cycle. A CRC
+// needs 2 products or 4 maps for 64 bytes.
 #include <array>
 #include <cstring>
 #include <initializer_list>
@@ -20,8 +20,8 @@
 namespace rove::wire {
 namespace {
 
-// Whether `kernel` agrees with ISA-L on an input that takes it through its loops: one that this machine's compiler, CPU
-// or hypervisor breaks would make every packet look corrupt.
+// Returns true if `kernel` agrees with ISA-L on an input that exercises its loops. A kernel that this machine's
+// compiler, CPU or hypervisor breaks would make every packet look corrupt.
 bool agrees(const Crc32Kernel& kernel) {
     std::array<uint8_t, 3000> input{}, copy{};
     for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<uint8_t>(i * i >> 3);
@@ -72,7 +72,7 @@ bool supported(const Crc32Kernel& kernel) {
 
 const Crc32Kernel crc32_kernel = [] {
     __builtin_cpu_init();
-    // Intel multiplies in 1 cycle, and maps in as long.
+    // Intel's CPUs need 1 cycle for a multiplication and 1 for a map, so maps gain nothing there.
     const bool maps_are_faster = __builtin_cpu_is("amd");
     for (const Crc32Kernel* kernel : {&kCrc32Gfni, &kCrc32Avx512, &kCrc32Avx2, &kCrc32Sse}) {
         if (kernel == &kCrc32Gfni && !maps_are_faster) continue;

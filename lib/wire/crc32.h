@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC-32 of Ethernet (IEEE 802.3, reflected: polynomial 0xEDB88320), the checksum under the ICRC.
-// `crc` is 0, or what an earlier call gave for the bytes before; as zlib's crc32().
+// CRC-32 of Ethernet (IEEE 802.3, reflected: polynomial 0xEDB88320), on which the ICRC is based. `crc` is 0 or the
+// result of an earlier call for the preceding bytes, as in zlib's crc32().
 #pragma once
 
 #include "wire/crc32_dispatch.h"
@@ -11,7 +11,7 @@ inline uint32_t crc32(uint32_t crc, const void* data, size_t bytes) {
     return crc32_kernel.crc32(crc, data, bytes);
 }
 
-// memcpy and crc32 of the source in one pass over it. The ranges do not overlap.
+// Does memcpy and the crc32 of the source in one pass. The ranges must not overlap.
 inline uint32_t crc32_copy(uint32_t crc, void* dst, const void* src, size_t bytes) {
     return crc32_kernel.crc32_copy(crc, dst, src, bytes);
 }

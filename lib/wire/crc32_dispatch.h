@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CRC code of one instruction set, and the choice among them. Internal to lib/wire.
+// The CRC code of one instruction set, and the selection among them. Internal to lib/wire.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace rove::wire {
 
-// The functions are those of crc32.h and icrc.h.
+// Implements the functions of crc32.h and icrc.h.
 struct Crc32Kernel {
     uint32_t (*crc32)(uint32_t crc, const void* data, size_t bytes);
     uint32_t (*crc32_copy)(uint32_t crc, void* dst, const void* src, size_t bytes);
@@ -18,9 +18,9 @@ struct Crc32Kernel {
 
 extern const Crc32Kernel kCrc32Portable, kCrc32Sse, kCrc32Avx2, kCrc32Avx512, kCrc32Gfni;
 
-// Whether this machine can run it.
+// Returns true if this machine can run the kernel.
 bool supported(const Crc32Kernel& kernel);
 
-extern const Crc32Kernel crc32_kernel;  // the best of this machine, chosen at load time
+extern const Crc32Kernel crc32_kernel;  // the best kernel for this machine, chosen at load time
 
 }  // namespace rove::wire

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// As crc32_avx512.cc, but for long inputs mostly with GFNI's affine maps of bytes. Compiled with -mgfni, too.
+// Extends crc32_avx512.cc: long inputs use mostly GFNI's affine maps of bytes. Compiled with -mgfni as well.
 #include "wire/crc32_vector512.h"
 
 namespace rove::wire {

@@ -2,14 +2,14 @@
 // CRC-32 and ICRC by folding with carry-less multiplication (Gopal et al., "Fast CRC Computation for Generic
 // Polynomials Using PCLMULQDQ", Intel 2009), for any vector width. Internal to lib/wire.
 //
-// Each file that includes this is compiled for one instruction set, so everything is in an unnamed namespace: a
-// function shared between such files could be linked in the version that the machine lacks.
+// Each file that includes this header is compiled for one instruction set, so everything is in an unnamed namespace. A
+// function shared between such files could be linked in a version that the machine does not support.
 //
-// 1. A state is 16 bytes that, put in place of all the message so far, have the same CRC. step() appends 16 bytes.
-// 2. Wide: vectors hold several states side by side, each for every n-th 16 bytes of the message.
+// 1. A state is 16 bytes that have the same CRC as the whole message up to this point. step() appends 16 bytes.
+// 2. Vectors hold several states next to each other. Each state covers every n-th 16 bytes of the message.
 // 3. A tail of fewer than 16 bytes moves the state by that many bytes.
-// 4. reduce() takes the 128 bits to the 32 of the CRC: one multiplication to 96 bits, then Barrett's two.
-// 5. What is moved by multiplying can also be moved by linear maps of bytes: append_mapped().
+// 4. reduce() converts the 128 bits to the 32 of the CRC: one multiplication to 96 bits, then two for Barrett.
+// 5. Linear maps of bytes can replace the multiplications: append_mapped().
 #pragma once
 
 #include <immintrin.h>
@@ -29,7 +29,8 @@ namespace rove::wire {
 namespace {
 
 constexpr size_t kStateBytes = 16;
-constexpr size_t kMappedFrom = 1536;  // bytes from which on maps, whose 8 sums end in one, are worth while
+// Length in bytes from which maps, whose 8 sums must be combined at the end, pay off.
+constexpr size_t kMappedFrom = 1536;
 
 ROVE_INLINE __m128i load128(const uint8_t* at) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
@@ -59,22 +60,24 @@ ROVE_INLINE uint32_t reduce(__m128i x) {
     return static_cast<uint32_t>(_mm_extract_epi32(rest, 2));
 }
 
-// Appends the last `rest` (1..15) bytes before `end`; 16 bytes before `end` can be read.
+// Appends the last `rest` (1..15) bytes before `end`. The 16 bytes before `end` must be readable.
 ROVE_INLINE __m128i append_tail(__m128i state, const uint8_t* end, size_t rest) {
     alignas(16) static constexpr uint8_t kSliding[48] = {
         0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
         0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,   14,   15,
         0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
-    const __m128i to_end = load128(kSliding + rest);         // the first `rest` bytes go to the end
-    const __m128i to_front = load128(kSliding + 16 + rest);  // the others to the front; 0x80 where the tail goes
+    const __m128i to_end = load128(kSliding + rest);  // moves the first `rest` bytes to the end
+    // Moves the other bytes to the front; 0x80 where the tail goes.
+    const __m128i to_front = load128(kSliding + 16 + rest);
     const __m128i last = _mm_blendv_epi8(_mm_shuffle_epi8(state, to_front), load128(end - 16), to_front);
     return step(_mm_shuffle_epi8(state, to_end), last);
 }
 
-// Vector: Type, kBytes, load, store, add, broadcast, multiply_low and _high (of the halves of each lane), widen (16
-// bytes to the lowest lane, zeros above), and narrow (the state that the lanes are together). One of 64 bytes also has
-// load_end (the vector's last bytes, as many as asked, up to `end`; zeros before them), either (or), and reduce4
-// (reduce() of what narrow() gives, for four vectors).
+// Moves every state of the vector by `bytes`. A Vector has Type, kBytes, load, store, add, broadcast, multiply_low and
+// _high (for the halves of each lane), widen (16 bytes to the lowest lane, zeros above) and narrow (the one state that
+// all lanes form together). A Vector of 64 bytes also has load_end (a given number of bytes before `end` at the
+// vector's end, with zeros before them), either (or) and reduce4 (reduce() of the results of narrow() for four
+// vectors).
 template <class Vector, size_t bytes>
 ROVE_INLINE typename Vector::Type move(typename Vector::Type x) {
     constexpr auto by = crc32_constants::shift(bytes);
@@ -82,7 +85,7 @@ ROVE_INLINE typename Vector::Type move(typename Vector::Type x) {
     return Vector::add(Vector::multiply_low(x, k), Vector::multiply_high(x, k));
 }
 
-// What is left of the input, and where its copy goes.
+// The rest of the input, and the destination of its copy.
 struct Cursor {
     const uint8_t* src;
     size_t bytes;
@@ -103,9 +106,9 @@ ROVE_INLINE typename Vector::Type take(const Cursor& at, size_t offset) {
     return next;
 }
 
-// Takes blocks of 8 vectors, which follow the 8 in `x`. Each vector in turn is replaced by images of its bytes in what
-// is 4, 6, 7 and 8 vectors behind it, the last of which comes in (crc32_constants::byte_maps(); most other choices give
-// no basis, or wait for each other).
+// Appends blocks of 8 vectors to the 8 in `x`. Each vector in turn is replaced by maps of its bytes, which are added to
+// the vectors 4, 6, 7 and 8 positions later in the message. The last of these is loaded at this point.
+// (crc32_constants::byte_maps(); most other distances form no basis, or make the steps wait for each other.)
 template <class Vector, bool copy>
 ROVE_INLINE void append_mapped(typename Vector::Type (&x)[8], Cursor& at) {
     constexpr size_t kWidth = Vector::kBytes, kBlock = 8 * kWidth;
@@ -128,7 +131,7 @@ ROVE_INLINE void append_mapped(typename Vector::Type (&x)[8], Cursor& at) {
     }
 }
 
-// Takes whole vectors, one of them at least, of which the first is to be added to `head`. Gives the state.
+// Appends all whole vectors, at least one, and adds `head` to the first. Returns the state.
 template <class Vector, bool copy>
 ROVE_INLINE __m128i append_wide(typename Vector::Type head, Cursor& at) {
     constexpr size_t kWidth = Vector::kBytes, kBlock = 4 * kWidth;
@@ -167,7 +170,8 @@ ROVE_INLINE __m128i append_wide(typename Vector::Type head, Cursor& at) {
     return Vector::narrow(x);
 }
 
-// Takes fewer than two vectors. The 16 bytes before the end can be read (and written in the copy), whatever is left.
+// Appends the rest, which is shorter than two vectors. The 16 bytes before its end must be readable (and writable in
+// the copy), whatever its length.
 template <bool copy>
 ROVE_INLINE __m128i append_rest(__m128i state, Cursor at) {
     for (; at.bytes >= kStateBytes; advance<copy>(at, kStateBytes)) {
@@ -180,15 +184,16 @@ ROVE_INLINE __m128i append_rest(__m128i state, Cursor at) {
     return append_tail(state, at.src + at.bytes, at.bytes);
 }
 
-// Fewer than 16 bytes: they are put at the end of a state whose other bytes are 0.
+// Handles fewer than 16 bytes: they become the end of a state whose other bytes are 0.
 template <bool copy>
 ROVE_INLINE uint32_t crc32_short(uint32_t crc, const uint8_t* src, size_t bytes, uint8_t* dst) {
     uint64_t low = 0, high;
-    uint32_t carried = 0;  // of the register, beyond the message's end
+    uint32_t carried = 0;  // register bits beyond the message's end
     if (bytes >= 8) {
         const uint64_t first = load<uint64_t>(src), last = load<uint64_t>(src + bytes - 8);
         if constexpr (copy) store(dst, first), store(dst + bytes - 8, last);
-        low = (first ^ crc) << (8 * (15 - bytes)) << 8;  // in two shifts, since 64 bits for 8 bytes is not one
+        // Two shifts, because for 8 bytes a single shift would be by 64 bits.
+        low = (first ^ crc) << (8 * (15 - bytes)) << 8;
         high = last ^ uint64_t { crc } >> (8 * (bytes - 8));
     } else if (bytes >= 4) {
         const uint32_t first = load<uint32_t>(src), last = load<uint32_t>(src + bytes - 4);
@@ -226,9 +231,9 @@ ROVE_INLINE uint32_t crc32_any(uint32_t crc, const void* from, size_t bytes, voi
     return ~reduce(append_rest<copy>(state, at));
 }
 
-// Annex A17.3.3: ones before the headers and in their variant fields. The first 4 of the 8 bytes of ones turn the
-// register's start value into 0, and from 0 leading zeros change nothing: with the other 4 and zeros before them, the
-// headers are a whole number of states.
+// Computes the state of the ICRC. Annex A17.3.3 puts ones before the headers and in their variant fields. The first 4
+// of the 8 bytes of ones turn the register's start value into 0, and leading zeros do not change a 0. With the other 4
+// and zeros before them, the headers are a whole number of states.
 template <class Vector>
 ROVE_INLINE __m128i icrc_state_by_16(const uint8_t* l3, size_t bytes) {
     const __m128i udp_bth_ones = _mm_setr_epi8(0, 0, -1, -1, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0);
@@ -255,12 +260,13 @@ ROVE_INLINE __m128i icrc_state_by_16(const uint8_t* l3, size_t bytes) {
     return append_rest<false>(state, at);
 }
 
-// The same with vectors of 64 bytes: the first ends so that whole ones follow, and nearly all packets' headers are in
-// it. What is not taken as it stands is loaded from images in which the IP header begins behind 64 bytes of zeros.
+// The images of the headers for vectors of 64 bytes, which compute the same state. The first vector ends where whole
+// vectors follow, and it contains the headers of nearly all packets. The bytes that differ from the packet are loaded
+// from images in which the IP header begins after 64 bytes of zeros.
 struct HeaderImages {
     size_t bytes;  // IP, UDP and BTH
     uint8_t ones[3 * 64];
-    uint8_t start[3 * 64];  // the register after the 8 bytes of ones: it is added to the first 4 bytes
+    uint8_t start[3 * 64];  // the register after the 8 bytes of ones, which is added to the first 4 bytes
 
     constexpr HeaderImages(size_t header_bytes, uint8_t first, std::initializer_list<uint8_t> variant)
         : bytes(header_bytes), ones{}, start{} {
@@ -275,8 +281,8 @@ ROVE_INLINE const HeaderImages& images_of(const uint8_t* l3) {
     return l3[0] >> 4 == 4 ? kIpv4Images : kIpv6Images;
 }
 
-// Takes the headers, or all if that is not much more: so many bytes that whole vectors are left. Gives the vector that
-// those follow.
+// Appends the headers, and as much after them as leaves whole vectors. A packet that is hardly longer is appended
+// completely. Returns the vector that the remaining vectors follow.
 template <class Vector>
 ROVE_INLINE typename Vector::Type append_headers(const HeaderImages& images, Cursor& at) {
     const size_t first = (at.bytes - 1) % Vector::kBytes + 1;
@@ -302,7 +308,7 @@ ROVE_INLINE __m128i icrc_state(const uint8_t* l3, size_t bytes) {
     }
 }
 
-// Goes on with the headers' state, without reducing it first: 8 ns.
+// Continues with the headers' state without reducing it first, which saves 8 ns.
 template <class Vector>
 ROVE_INLINE uint32_t icrc_copy_any(const uint8_t* l3, size_t header_bytes, void* to, const void* from, size_t bytes) {
     if (bytes < 2 * Vector::kBytes)
@@ -322,7 +328,7 @@ ROVE_INLINE uint32_t icrc_copy_any(const uint8_t* l3, size_t header_bytes, void*
     return ~reduce(append_rest<true>(wide, at));
 }
 
-// Side by side, what each sum waits for overlaps, and the last steps are taken for all at once.
+// Computes four sums in parallel: their waits overlap, and the final steps are executed for all four together.
 template <class Vector>
 ROVE_INLINE void icrc_four(const uint8_t* const (&l3)[4], size_t bytes, uint32_t (&sums)[4]) {
     if constexpr (Vector::kBytes == 64) {
@@ -347,7 +353,7 @@ ROVE_INLINE void icrc_four(const uint8_t* const (&l3)[4], size_t bytes, uint32_t
     }
 }
 
-// The kernel of this file's instruction set.
+// Returns the kernel of this file's instruction set.
 template <class Vector>
 constexpr Crc32Kernel make_kernel() {
     return {.crc32 = [](uint32_t crc, const void* data,

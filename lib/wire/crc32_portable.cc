@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC-32 by ISA-L, which has its own dispatch, and the ICRC from it by a masked copy of the headers.
+// CRC-32 by ISA-L, which has its own dispatch. The ICRC uses it on a masked copy of the headers.
 #include <isa-l/crc.h>
 
 #include <cstring>
@@ -15,11 +15,12 @@ uint32_t crc32_isal(uint32_t crc, const void* data, size_t bytes) {
 }
 
 uint32_t crc32_copy_isal(uint32_t crc, void* dst, const void* src, size_t bytes) {
-    if (bytes) std::memcpy(dst, src, bytes);  // null is allowed for none
+    if (bytes) std::memcpy(dst, src, bytes);  // null pointers are allowed if `bytes` is 0
     return crc32_isal(crc, dst, bytes);
 }
 
-// Of the 8 bytes of ones before the IP header, the first four turn the register's start value into 0.
+// The start value for the ICRC. The first four of the 8 bytes of ones before the IP header turn the register's start
+// value into 0.
 constexpr uint32_t kFromZero = 0xFFFFFFFF;  // crc32() complements its argument: register 0
 
 uint32_t icrc_isal(const uint8_t* l3, size_t bytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector of the two kernels with AVX-512. Internal to lib/wire; in an unnamed namespace for crc32_kernel.h's
-// reason.
+// The vector of the two kernels with AVX-512. Internal to lib/wire. It is in an unnamed namespace for the reason given
+// in crc32_kernel.h.
 #pragma once
 
 #include "wire/crc32_kernel.h"
@@ -22,7 +22,7 @@ struct Vector512 {
         return _mm512_maskz_loadu_epi8(~__mmask64{0} << (kBytes - bytes), end - kBytes);
     }
     ROVE_INLINE Type either(Type a, Type b) { return _mm512_or_si512(a, b); }
-    // Each lane but the last moves by its own distance, in one multiplication: their sum is the state.
+    // Moves each lane but the last by its own distance, in one multiplication. The sum of the lanes is the state.
     ROVE_INLINE Type align(Type x) {
         constexpr auto by = [](size_t bytes) { return crc32_constants::shift(bytes); };
         const __m512i k =
@@ -35,7 +35,8 @@ struct Vector512 {
         return _mm_xor_si128(_mm256_castsi256_si128(pair), _mm256_extracti128_si256(pair, 1));
     }
     ROVE_INLINE void reduce4(const Type (&x)[4], uint32_t (&crc)[4]) {
-        // Sums of two lanes, of two vectors beside each other; then of those, of two such.
+        // Adds pairs of lanes and packs two vectors into one. Applied twice, it reduces four vectors to one with four
+        // states.
         const auto halve = [](Type a, Type b) {
             return add(_mm512_shuffle_i64x2(a, b, 0x88), _mm512_shuffle_i64x2(a, b, 0xDD));
         };

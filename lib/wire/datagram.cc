@@ -13,10 +13,10 @@ namespace rove::wire {
 
 namespace {
 
-// Polynomials modulo the CRC's, as the CRC's register holds them: x^0 in bit 31, x^31 in bit 0.
+// Polynomials modulo the CRC's, as in the CRC's register: x^0 in bit 31, x^31 in bit 0.
 constexpr uint32_t kOne = uint32_t{1} << 31, kX = uint32_t{1} << 30;
 constexpr auto kFeedback = static_cast<uint32_t>(crc32_constants::kReflectedG >> 1);  // x^32
-// 1/x: what is left of the CRC's polynomial without x^0, divided by x.
+// 1/x: the CRC's polynomial without x^0, divided by x.
 constexpr auto kInverseX = static_cast<uint32_t>(crc32_constants::kReflectedG);
 
 constexpr uint32_t multiply(uint32_t a, uint32_t b) {
@@ -36,13 +36,14 @@ constexpr uint32_t power(uint32_t base, size_t exponent) {
     return result;
 }
 
-// A message's last bit but one is multiplied by x^32 in its CRC; the field's last bit stands so far before it.
+// Returns the power of x by which the CRC multiplies the field's last bit: the number of bits after the field, and 32
+// for the CRC.
 constexpr size_t bits_behind(size_t packet_bytes) {
     return 8 * (packet_bytes - ipv4::kId - sizeof(uint16_t)) + 32;
 }
 
-// The field's bits as the CRC takes them: of each byte the lowest first, which is the highest power. The field is
-// x^15 to x^0 when it stands in the upper half of the register.
+// Returns the field's bits in the CRC's order, the lowest bit of each byte first, which is the highest power. The field
+// occupies x^15 to x^0 in the upper half of the register.
 constexpr uint32_t polynomial_of(uint16_t bits) {
     return uint32_t{big_endian(bits)} << 16;
 }

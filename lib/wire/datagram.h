@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoCEv2 packets as UDP sockets take and give them: a datagram is what follows the UDP header. The kernel writes the
-// Ethernet, IP and UDP headers, all of which but the first the ICRC covers (IBTA annex A17.3.3).
+// RoCEv2 packets in the form that UDP sockets send and receive: a datagram is the part of a packet after the UDP
+// header. The kernel writes the Ethernet, IP and UDP headers, and the ICRC covers all of these but the first (IBTA
+// annex A17.3.3).
 //
-// IPv4's identification is the one covered field that a socket can neither choose nor see. A CRC is linear: changing
-// bits of a packet changes its sum by an amount that depends only on those bits and on how far they are from the end.
-// So the ICRC can follow a changed identification without another pass over the packet, and the identification that
-// makes an ICRC right can be computed, if one does. Of the 32 bits of check, this leaves 16: a damaged packet finds
-// a matching identification by a chance of 2^-16.
-// Units: bytes; fields in host order.
+// IPv4's identification is the one covered field that a socket can neither choose nor see. A CRC is linear: changed
+// bits of a packet change its sum by an amount that depends only on those bits and on their distance from the end. The
+// ICRC can therefore follow a changed identification without another pass over the packet. In the other direction, the
+// identification that makes an ICRC correct can be computed, if one exists. This leaves 16 of the 32 check bits: a
+// damaged packet finds a matching identification with a probability of 2^-16. Lengths are in bytes, and fields are in
+// host order.
 #pragma once
 
 #include <array>
@@ -20,12 +21,12 @@
 
 namespace rove::wire {
 
-// The most that stands in a frame, without a VLAN tag, before its datagram.
+// The maximum length of an untagged frame's headers before its datagram.
 inline constexpr size_t kMaxLowerBytes = 14 + 40 + 8;
 // BTH and ICRC.
 inline constexpr size_t kMinDatagramBytes = 12 + 4;
 
-// An untagged frame's datagram, and what the kernel has to be told of it.
+// The datagram of an untagged frame, with the values that the kernel needs to send it.
 struct Outgoing {
     uint8_t* l3;
     std::span<const uint8_t> datagram;
@@ -35,53 +36,57 @@ struct Outgoing {
     std::span<const uint8_t> dst() const { return {l3 + (ipv4 ? 16 : 24), ipv4 ? size_t{4} : size_t{16}}; }
     std::span<const uint8_t> addresses() const { return {l3 + (ipv4 ? 12 : 8), ipv4 ? size_t{8} : size_t{32}}; }
 };
-// Of a frame that build_frame() has made. Nothing for what is not UDP to port 4791: ARP, ND, IGMP, MLD.
+// Finds the datagram of a frame that build_frame() has made. Returns nothing if the frame is not UDP to port 4791, such
+// as ARP, ND, IGMP or MLD.
 std::optional<Outgoing> find_datagram(std::span<uint8_t> frame);
-// Gives it another source port, and the ICRC that goes with it.
+// Changes the source port, and the ICRC with it.
 void set_source_port(Outgoing& frame, uint16_t port);
 
-// What the kernel told of a datagram, beside the addresses that `FlowTemplate` has.
+// The values that the kernel reports for a datagram, apart from the addresses, which `FlowTemplate` has.
 struct Incoming {
     uint16_t udp_src;
     uint8_t traffic_class, hop_limit;
 };
-// Writes the headers of the frame whose datagram, of so many bytes, stands `flow.size` behind `frame`. DF is set,
-// IPv4's identification 0, and so is the UDP checksum: the kernel has looked at the one that was there.
+// Writes the headers of a frame whose datagram of `datagram_bytes` starts `flow.size` bytes after `frame`. DF is set.
+// IPv4's identification is 0, and so is the UDP checksum, because the kernel has already checked the received one.
 void write_lower_headers(uint8_t* frame, const FlowTemplate& flow, const Incoming& packet, size_t datagram_bytes);
 
-// Writes an identification, and the IPv4 header's checksum that goes with it.
+// Writes the identification and updates the IPv4 header's checksum.
 void set_identification(uint8_t* l3, uint16_t identification);
 uint16_t identification(const uint8_t* l3);
 
-// Makes the IP and UDP headers at `l3` those of a datagram of so many bytes; there is no UDP checksum.
+// Sets the lengths in the IP and UDP headers at `l3` for a datagram of `datagram_bytes`. The UDP checksum is set to 0.
 void set_datagram_bytes(uint8_t* l3, size_t datagram_bytes);
 void set_udp_checksum(uint8_t* l3, uint16_t checksum);
-// Of RFC 768 and RFC 8200 8.1, folded: whoever completes a packet's UDP checksum finds it in its place.
+// Returns the folded sum of the pseudo header (RFC 768, RFC 8200 8.1). The layer that completes a packet's UDP checksum
+// expects this sum in the checksum field.
 uint16_t sum_pseudo_header(const uint8_t* l3);
 
-// What IPv4's identification does to the ICRC of packets of one length.
+// The effect of IPv4's identification on the ICRC of packets of one length.
 class Identification {
   public:
-    // `packet_bytes`: from the IP header up to the ICRC.
+    // `packet_bytes` is the length from the IP header up to the ICRC.
     explicit Identification(size_t packet_bytes);
-    // By what the ICRCs of two packets differ that differ in their identification, and in nothing else, by `bits`.
+    // Returns the difference (XOR) of the ICRCs of two packets whose identifications differ by `bits` and which are
+    // otherwise equal.
     uint32_t sum_of(uint16_t bits) const;
-    // The only such bits that make ICRCs differ by `sum`, if there are any.
+    // Returns the only difference of identifications that makes ICRCs differ by `sum`, or nothing if there is no such
+    // difference.
     std::optional<uint16_t> bits_of(uint32_t sum) const;
 
   private:
-    std::array<uint32_t, 16> sums_;  // of each bit
+    std::array<uint32_t, 16> sums_;  // ICRC difference for each bit
     uint32_t back_;
 };
 
-// Identification by length, of the lengths that are in use: to make one takes longer than to use it.
+// A cache of Identification objects by packet length, because constructing one takes longer than using it.
 class Identifications {
   public:
-    // Gives the finished IPv4 packet at `l3` another identification, and the ICRC, `bytes` from there, that goes with
-    // it.
+    // Changes the identification of the finished IPv4 packet at `l3`, and its ICRC, which is `bytes` after `l3`.
     void change(uint8_t* l3, size_t bytes, uint16_t identification);
-    // The identification with which the packet at `l3` is intact, of which the ICRC stands `bytes` from there. The one
-    // that stands in it is tried first. Nothing: there is none. The 14 bytes before `l3` can be read.
+    // Returns the identification with which the packet at `l3` is intact, or nothing if there is none. The ICRC is
+    // `bytes` after `l3`. The packet's current identification is tried first. The 14 bytes before `l3` must be
+    // readable.
     std::optional<uint16_t> find(const uint8_t* l3, size_t bytes);
 
   private:

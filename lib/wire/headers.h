@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The headers of a RoCEv2 packet above UDP, decoded: BTH and the extended transport headers (IBTA vol. 1, ch. 9).
-// Units: lengths in bytes, PSN/QPN/MSN 24-bit values in host order, keys in host order.
+// The decoded headers of a RoCEv2 packet above UDP: BTH and the extended transport headers (IBTA vol. 1, ch. 9).
+// Lengths are in bytes. PSNs, QPNs and MSNs are 24-bit values in host order, and keys are in host order.
 #pragma once
 
 #include <array>
@@ -14,8 +14,9 @@ inline constexpr uint32_t kMulticastQpn = 0xFFFFFF;  // IBTA 9.2.2: destination 
 inline constexpr uint16_t kDefaultPkey = 0xFFFF;     // IBTA 10.9.2: full member of the default partition
 inline constexpr size_t kIcrcBytes = 4;
 
-// IBTA 9.2.1: the three high bits name the transport service, the five low ones the operation. 0xC0 and up are the
-// manufacturer's: there, RC's operations of the multi-path transport (docs/protocol/multipath.md).
+// The transport service, in the three high bits of an opcode; the five low bits name the operation (IBTA 9.2.1).
+// Opcodes from 0xC0 are the manufacturer's. rove uses them for the RC operations of the multi-path transport
+// (docs/protocol/multipath.md).
 enum class Service : uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60, kCnp = 0x80, kXrc = 0xA0, kMp = 0xC0 };
 
 enum class Op : uint8_t {
@@ -47,7 +48,7 @@ enum class Op : uint8_t {
 };
 
 inline constexpr uint8_t kOpcodeCnp = 0x81;    // annex A17.9.3
-inline constexpr uint8_t kOpcodeHello = 0xDF;  // ours: do you speak mp?
+inline constexpr uint8_t kOpcodeHello = 0xDF;  // rove's own; asks whether the peer speaks mp
 
 constexpr uint8_t opcode(Service service, Op op) {
     return static_cast<uint8_t>(service) | static_cast<uint8_t>(op);
@@ -58,7 +59,7 @@ constexpr Service service_of(uint8_t opcode) {
 constexpr Op op_of(uint8_t opcode) {
     return static_cast<Op>(opcode & 0x1F);
 }
-// Of a responder: acknowledgements, and answers to READs and atomics.
+// Returns true for a responder's operations: acknowledgements, and answers to READs and atomics.
 constexpr bool is_response(Op op) {
     return op >= Op::kReadResponseFirst && op <= Op::kAtomicAck;
 }
@@ -100,14 +101,15 @@ struct AtomicEth {
     uint64_t compare;
 };
 
-// What a FLUSH makes sure of, and for which memory.
+// The guarantee that a FLUSH asks for, and the memory it covers.
 struct Feth {
-    uint8_t placement;    // bits: 1 seen by all, 2 survives a loss of power
-    uint8_t selectivity;  // 0: what RETH names, 1: the whole region of its key
+    uint8_t placement;    // bits: 1 globally visible, 2 survives a loss of power
+    uint8_t selectivity;  // 0: the range in RETH, 1: the whole region of its key
 };
 
-// AETH syndrome, IBTA 9.7.5.2.1: bits 6:5 say ACK, RNR NAK or NAK; bits 4:0 the credit count, timer code or NAK code.
-inline constexpr uint8_t kSyndromeAck = 0x1F;     // ACK, end-to-end credits not used
+// The AETH syndrome, IBTA 9.7.5.2.1. Bits 6:5 say ACK, RNR NAK or NAK. Bits 4:0 hold the credit count, timer code or
+// NAK code.
+inline constexpr uint8_t kSyndromeAck = 0x1F;     // ACK without end-to-end credits
 inline constexpr uint8_t kSyndromeRnrNak = 0x20;  // | RNR timer code
 inline constexpr uint8_t kSyndromeNakSequence = 0x60;
 inline constexpr uint8_t kSyndromeNakInvalidRequest = 0x61;
@@ -120,16 +122,16 @@ struct Aeth {
     uint32_t msn;
 };
 
-// Multi-path data packets (MP-RDMA fig. 3, Eunomia 3.2.1).
+// The header of multi-path data packets (MP-RDMA fig. 3, Eunomia 3.2.1).
 struct Mpeth {
     static constexpr uint8_t kRetx = 0x80;      // a retransmission
     static constexpr uint8_t kSync = 0x40;      // the operation carries the synchronise flag
-    static constexpr uint8_t kLast = 0x20;      // nothing is queued behind this packet
-    static constexpr uint8_t kResponse = 0x10;  // of the response stream
-    static constexpr uint8_t kEarly = 0x08;     // a WRITE that may be in memory before its turn
+    static constexpr uint8_t kLast = 0x20;      // no packet is queued after this one
+    static constexpr uint8_t kResponse = 0x10;  // belongs to the response stream
+    static constexpr uint8_t kEarly = 0x08;     // a WRITE that may be placed in memory before its turn
 
-    uint8_t flags;  // of these
-    uint32_t msn;   // messages before this one that take a receive request
+    uint8_t flags;  // the bits above
+    uint32_t msn;   // number of earlier messages that consume a receive request
     uint32_t ipsn;  // index of the packet in its message
 
     bool retx() const { return (flags & kRetx) != 0; }
@@ -139,37 +141,39 @@ struct Mpeth {
     bool early() const { return (flags & kEarly) != 0; }
 };
 
-// Multi-path acknowledgement of one data packet, and cumulatively of all before `aack_psn`.
+// The kind of a multi-path acknowledgement. It covers one data packet and, cumulatively, all packets before `aack_psn`.
 enum class MpAck : uint8_t { kAck, kSack, kNack, kErr };
 struct MpAckEntry {
     MpAck kind;
     bool ece;              // the data packet carried CE
     bool retx;             // echoes Mpeth
-    bool response;         // the stream that is acknowledged
-    uint32_t psn;          // the data packet's
-    uint16_t vp;           // its UDP source port
-    bool trimmed = false;  // BX-10, of kNack: a switch has left nothing but its headers
+    bool response;         // the acknowledged stream
+    uint32_t psn;          // PSN of the data packet
+    uint16_t vp;           // UDP source port of the data packet
+    bool trimmed = false;  // BX-10, in a kNack: a switch trimmed the packet to its headers
 };
 struct Mpaeth {
     MpAckEntry entry;
-    uint8_t syndrome;   // of kErr, as in AETH
+    uint8_t syndrome;   // used in a kErr; coded like AETH's
     uint32_t aack_psn;  // the first PSN not yet received in order
-    uint8_t more;       // BX-3: entries of kMpAckEntryBytes each in the payload
+    uint8_t more;       // BX-3: number of entries of kMpAckEntryBytes each in the payload
 };
 inline constexpr size_t kMpAckEntryBytes = 8;
 
-// kOpcodeHello: whether two QPs shall speak mp with each other. BTH names the one that is asked, or answered.
+// The handshake of kOpcodeHello, in which two QPs agree whether to speak mp with each other. BTH names the QP that
+// receives the question or the answer.
 struct Hello {
     uint8_t version;
-    bool answer;     // and not a question
-    bool mp;         // the sender will speak it
-    uint32_t qpn;    // the sender's
-    uint32_t nonce;  // of the question; its answer echoes it
+    bool answer;     // false for a question
+    bool mp;         // the sender will speak mp
+    uint32_t qpn;    // the sender's QP
+    uint32_t nonce;  // chosen by the question; its answer echoes it
 };
 inline constexpr uint8_t kMpVersion = 1;
 
-// What stands between UDP and the payload. Which members beside `bth` mean anything follows from the opcode
-// (extensions_of); the others are left as they were, uninitialized to begin with: zeros for all cost 20 ns a packet.
+// The headers between UDP and the payload. The opcode decides which members besides `bth` are meaningful
+// (OpcodeInfo::extensions). The others keep their old values and start uninitialized, because zeroing them all costs 20
+// ns a packet.
 struct Headers {
     Bth bth;
     Deth deth;
@@ -184,10 +188,10 @@ struct Headers {
     Mpaeth mp_ack;
     uint16_t vp;  // UDP source port of a multi-path packet: its virtual path
     Hello hello;
-    uint32_t xrc_srqn;  // XRCETH (annex A14): the SRQ that a request is for
+    uint32_t xrc_srqn;  // XRCETH (annex A14): the SRQ that a request addresses
 };
 
-// The extended headers an opcode carries, as a bit set, in the order in which they stand on the wire.
+// The extended headers of an opcode as a bit set, in their order on the wire.
 enum Extension : uint16_t {
     kHasDeth = 1,
     kHasReth = 2,
@@ -202,7 +206,7 @@ enum Extension : uint16_t {
     kHasHello = 1024,
     kHasReserved = 2048,  // the 16 bytes of a CNP
     kHasFeth = 4096,
-    kHasXrceth = 8192,  // directly behind BTH
+    kHasXrceth = 8192,  // directly after BTH
 };
 
 struct OpcodeInfo {
@@ -211,7 +215,8 @@ struct OpcodeInfo {
     uint8_t header_bytes = 0;  // BTH and the extended headers
 };
 
-// Describes all 256 opcodes; `known` is false for those that IBTA reserves or that rove does not speak (RD).
+// Describes all 256 opcodes. `known` is false for an opcode that IBTA reserves or whose service rove does not speak
+// (RD).
 extern const std::array<OpcodeInfo, 256> kOpcodeTable;
 inline const std::array<OpcodeInfo, 256>& opcode_table() {
     return kOpcodeTable;

@@ -6,15 +6,15 @@
 
 namespace rove::wire {
 
-// The ICRC of a packet whose IP header (IPv4 without options, or IPv6) is at `l3`, over `bytes` bytes from there, a
-// multiple of 4: IP, UDP and BTH at least, and what follows up to the ICRC. It stands on the wire in little-endian
-// order. The 14 bytes before `l3` can be read. The result can be continued with crc32() and crc32_copy().
+// Returns the ICRC of a packet whose IP header (IPv4 without options, or IPv6) is at `l3`. It covers `bytes` bytes from
+// there, a multiple of 4: at least IP, UDP and BTH, and everything up to the ICRC. On the wire it is in little-endian
+// order. The 14 bytes before `l3` must be readable. crc32() and crc32_copy() can continue the result.
 inline uint32_t icrc(const uint8_t* l3, size_t bytes) {
     return crc32_kernel.icrc(l3, bytes);
 }
 
-// icrc() of `count` packets: gives what `covered(i)` says, {l3, bytes} as above, to `take(i, sum)`. Packets of one
-// length and IP version that follow each other are summed by fours.
+// Computes icrc() for `count` packets. `covered(i)` returns {l3, bytes} as above, and `take(i, sum)` receives each sum.
+// Consecutive packets of one length and IP version are summed four at a time.
 inline void icrc_each(size_t count, auto&& covered, auto&& take) {
     for (size_t i = 0; i < count;) {
         const auto [l3, bytes] = covered(i);
@@ -38,7 +38,7 @@ inline void icrc_each(size_t count, auto&& covered, auto&& take) {
     }
 }
 
-// icrc() of a packet's headers, as above, continued by crc32_copy() of what follows them.
+// Computes icrc() of a packet's headers, as above, and continues it with crc32_copy() of the bytes after them.
 inline uint32_t icrc_copy(const uint8_t* l3, size_t header_bytes, void* dst, const void* src, size_t bytes) {
     return crc32_kernel.icrc_copy(l3, header_bytes, dst, src, bytes);
 }

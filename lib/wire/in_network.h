@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a network between the two ends reads of a RoCEv2 frame, and writes to it.
+// The fields of a RoCEv2 frame that a network between the two ends reads or writes.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 namespace rove::wire {
 
 struct Transit {
-    size_t l3;         // where the IP header is in the frame
-    uint16_t udp_src;  // what switches spread flows by
+    size_t l3;         // offset of the IP header in the frame
+    uint16_t udp_src;  // the field by which switches spread flows
 };
 
-// Nothing for a frame that is not RoCEv2, or whose IP or UDP header is not good. The ICRC is not looked at.
+// Returns nothing if the frame is not RoCEv2 or its IP or UDP header is invalid. The ICRC is not checked.
 std::optional<Transit> find_transit(std::span<const uint8_t> frame);
 
-// The ECN field of the IPv4 or IPv6 header at `l3`.
+// Returns the ECN field of the IPv4 or IPv6 header at `l3`.
 inline uint8_t ecn(const uint8_t* l3) {
     return (l3[0] >> 4 == 4 ? l3[ipv4::kTos] : l3[1] >> 4) & kEcnCe;
 }
 
-// Sets it to Congestion Experienced. The ICRC does not cover it (IBTA A17.3.3). IPv4's checksum is updated and not
-// computed anew (RFC 1624, equation 3): damage that it would show stays visible.
+// Sets the ECN field to Congestion Experienced, which the ICRC does not cover (IBTA A17.3.3). IPv4's checksum is
+// updated incrementally (RFC 1624, equation 3), so that it still detects earlier damage.
 inline void mark_ce(uint8_t* l3) {
     if (l3[0] >> 4 == 6) {
         l3[1] |= kEcnCe << 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the fields of Ethernet, 802.1Q, IPv4, IPv6 and UDP are, and the Internet checksum. Internal to lib/wire.
-// Units: byte offsets in the header.
+// The field offsets of Ethernet, 802.1Q, IPv4, IPv6 and UDP, in bytes from the start of the header, and the Internet
+// checksum. Internal to lib/wire.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,8 @@ namespace udp {
 inline constexpr size_t kSrcPort = 0, kDstPort = 2, kLength = 4, kChecksum = 6;
 }
 
-// RFC 1071. Sums are of 16-bit words in the machine's order (a sum of swapped words is the swapped sum).
+// Folds a sum to 16 bits (RFC 1071). Sums are over 16-bit words in the machine's byte order, since a sum of swapped
+// words is the swapped sum.
 constexpr uint16_t fold_checksum(uint64_t sum) {
     sum = (sum & 0xFFFFFFFF) + (sum >> 32);
     sum = (sum & 0xFFFF) + (sum >> 16 & 0xFFFF) + (sum >> 32);
@@ -40,12 +41,13 @@ constexpr uint16_t fold_checksum(uint64_t sum) {
     return static_cast<uint16_t>(sum);
 }
 
-// Of the 20 bytes of an IPv4 header, not folded.
+// Returns the sum over the 20 bytes of an IPv4 header, not folded.
 inline uint64_t sum_ipv4_header(const uint8_t* l3) {
     const uint64_t a = load<uint64_t>(l3), b = load<uint64_t>(l3 + 8);
     return (a & 0xFFFFFFFF) + (a >> 32) + (b & 0xFFFFFFFF) + (b >> 32) + load<uint32_t>(l3 + 16);
 }
-// Right when the sum folds to 0xFFFF. To fold is to take the remainder modulo that, and a header is not all zeros.
+// Returns true if the sum folds to 0xFFFF. Folding is equivalent to the remainder modulo 0xFFFF, and a header is not
+// all zeros.
 inline bool ipv4_checksum_ok(const uint8_t* l3) {
     return sum_ipv4_header(l3) % 0xFFFF == 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which headers each opcode carries (IBTA vol. 1, table 38; CNP: annex A17.9.3; XRC: annex A14).
+// The headers that each opcode carries (IBTA vol. 1, table 38; CNP: annex A17.9.3; XRC: annex A14).
 #include "wire/headers.h"
 
 namespace rove::wire {
@@ -63,13 +63,14 @@ constexpr std::array<OpcodeInfo, 256> make_table() {
     add(Service::kUd, Op::kSendOnly, kHasDeth | kHasPayload);
     add(Service::kUd, Op::kSendOnlyImm, kHasDeth | kHasImmediate | kHasPayload);
     add_opcode(kOpcodeCnp, kHasReserved);
-    // XRC: RC's, with XRCETH in every packet of a request.
+    // XRC: RC's opcodes with XRCETH in every packet of a request.
     for (uint8_t op = 0; op < 0x20; ++op) {
         const OpcodeInfo& rc = table[opcode(Service::kRc, static_cast<Op>(op))];
         if (!rc.known) continue;
         add(Service::kXrc, static_cast<Op>(op), rc.extensions | (is_response(static_cast<Op>(op)) ? 0 : kHasXrceth));
     }
-    // Multi-path: RC's, with MPETH, and RETH in every packet of a WRITE. Its acknowledgement is one of its own.
+    // Multi-path: RC's opcodes with MPETH, and with RETH in every packet of a WRITE. The acknowledgement has a format
+    // of its own.
     for (uint8_t op = 0; op < 0x20; ++op) {
         const OpcodeInfo& rc = table[opcode(Service::kRc, static_cast<Op>(op))];
         const auto is = [op](Op other) { return static_cast<Op>(op) == other; };

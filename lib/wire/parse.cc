@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames in. Every length is checked before the bytes it promises are read. The usual frame, untagged IPv4 without a
-// UDP checksum, takes one straight way; everything else leaves it through a branch that is not taken.
+// Parses frames. Every length is checked before the bytes that it covers are read. The usual frame, untagged IPv4
+// without a UDP checksum, takes one straight path. Every other frame leaves it through a branch that the usual frame
+// does not take.
 #include <cstring>
 
 #include "wire/crc32.h"
@@ -15,27 +16,29 @@ namespace {
 
 constexpr size_t kMinUdpBytes = kUdpBytes + kBthBytes + kIcrcBytes;
 
-// A frame whose headers are read at `head`, and what is behind them `apart` bytes further: 0, or kept by others.
+// A frame whose headers are read at `head`. The rest is `apart` bytes further on: 0, or the distance to memory that
+// others may write to.
 struct Split {
     const uint8_t* head;
     size_t bytes;
     ptrdiff_t apart;
 };
 
-// Where the layers of a frame are, once its IP and UDP headers have been found good.
+// The positions of a frame's layers, after its IP and UDP headers were found valid.
 struct Layers {
     const uint8_t* l3;
     const uint8_t* l4;
     size_t udp_bytes;
 };
 
-// In two stores, as it is read again: a load that spans two stores waits until both have reached the cache.
+// Writes the GID in two stores of 8 bytes, because it is read again in the same units: a load that spans two stores
+// waits until both have reached the cache.
 void set_ipv4_mapped(Gid& gid, const uint8_t* address) {
     store<uint64_t>(gid.data(), 0);
     store(gid.data() + 8, uint64_t{big_endian(uint32_t{0xFFFF})} | uint64_t{load<uint32_t>(address)} << 32);
 }
 
-// Whether the checksum over pseudo header, UDP header and data is right (RFC 768, RFC 8200 8.1).
+// Returns true if the checksum over pseudo header, UDP header and data is correct (RFC 768, RFC 8200 8.1).
 [[gnu::noinline]] bool udp_checksum_ok(const uint8_t* addresses, size_t address_bytes, const uint8_t* l4,
                                        size_t udp_bytes) {
     uint64_t sum = big_endian(static_cast<uint32_t>(udp_bytes)) + uint64_t{big_endian(uint16_t{kProtocolUdp})};
@@ -47,7 +50,7 @@ void set_ipv4_mapped(Gid& gid, const uint8_t* address) {
     return fold_checksum(sum + load<uint32_t>(rest)) == 0xFFFF;
 }
 
-// Why an IPv4 packet whose fixed fields are not those of every RoCE packet is refused.
+// Returns the reason to refuse an IPv4 packet whose fixed fields differ from a RoCE packet's.
 [[gnu::cold, gnu::noinline]] ParseError refuse_ipv4(const uint8_t* l3, size_t bytes) {
     if (bytes < kIpv4Bytes) return ParseError::kTruncated;
     const size_t header_bytes = (l3[ipv4::kVersionIhl] & 0xF) * size_t{4};
@@ -58,15 +61,15 @@ void set_ipv4_mapped(Gid& gid, const uint8_t* address) {
     if (load_be16(l3 + header_bytes + udp::kDstPort) != kRoceUdpPort) return ParseError::kNotRoce;
     const size_t length = load_be16(l3 + ipv4::kLength);
     if (length > bytes || length < header_bytes + kMinUdpBytes) return ParseError::kTruncated;
-    return ParseError::kIpHeader;  // options, or the first fragment of several
+    return ParseError::kIpHeader;  // options, or the first of several fragments
 }
 
-// IPv4 from `l3` on, `bytes` of it there.
+// Checks the IPv4 packet at `l3`, which has `bytes` bytes.
 ParseError find_ipv4(const uint8_t* l3, size_t bytes, ptrdiff_t apart, Layers& out) {
     if (bytes < kIpv4Bytes + kUdpBytes) [[unlikely]]
         return refuse_ipv4(l3, bytes);
     const uint8_t* const l4 = l3 + kIpv4Bytes;
-    // Together: each test of its own costs a branch.
+    // One test for all fields, since each separate test costs a branch.
     const uint32_t wrong = (l3[ipv4::kVersionIhl] ^ ipv4::kVersion4Ihl5) | (l3[ipv4::kProtocol] ^ kProtocolUdp) |
                            (load<uint16_t>(l3 + ipv4::kFragment) & ~big_endian(ipv4::kDontFragment)) |
                            (load<uint16_t>(l4 + udp::kDstPort) ^ big_endian(kRoceUdpPort));
@@ -92,7 +95,7 @@ ParseError find_ipv4(const uint8_t* l3, size_t bytes, ptrdiff_t apart, Layers& o
     const uint8_t* const l4 = l3 + kIpv6Bytes;
     if (load_be16(l4 + udp::kDstPort) != kRoceUdpPort) return ParseError::kNotRoce;
 
-    // IPv4-mapped addresses stand for IPv4 here and have no business in an IPv6 header (found by the fuzzer).
+    // IPv4-mapped addresses denote IPv4 here and are invalid in an IPv6 header (found by the fuzzer).
     Gid src, dst;
     std::memcpy(src.data(), l3 + ipv6::kSrc, src.size());
     std::memcpy(dst.data(), l3 + ipv6::kDst, dst.size());
@@ -120,7 +123,7 @@ ParseError find_layers(const Split& frame, Layers& out, std::optional<uint16_t>&
     }
     if (type == kEtherTypeIpv4) return find_ipv4(frame.head + l3, frame.bytes - l3, frame.apart, out);
     if (type != kEtherTypeIpv6) return ParseError::kNotRoce;
-    Layers found;  // its address leaves this function, which would keep IPv4's in memory as well
+    Layers found;  // a local variable, because passing on the address of `out` would keep it in memory for IPv4 too
     const ParseError error = find_ipv6(frame.head + l3, frame.bytes - l3, frame.apart, found);
     out = found;
     return error;
@@ -151,8 +154,8 @@ void parse_flow(const uint8_t* frame, const Layers& layers, Flow& flow) {
     }
 }
 
-// The usual frame's Ethernet, IPv4 and UDP headers and BTH, as HeaderPrediction keeps them: in words, the last one
-// overlapping.
+// The Ethernet, IPv4 and UDP headers and BTH of the usual frame, in the words of HeaderPrediction. The last word
+// overlaps the one before.
 constexpr size_t kUsualBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes + kBthBytes;
 using UsualWords = decltype(HeaderPrediction::words);
 constexpr size_t word_offset(size_t i) {
@@ -160,20 +163,20 @@ constexpr size_t word_offset(size_t i) {
 }
 constexpr UsualWords kOfFlow{UINT64_MAX,
                              UINT64_MAX,
-                             0xFFFF'FFFF'0000'0000,  // not IPv4's length and identification
-                             0xFFFF'FFFF'FFFF'0000,  // not its checksum
-                             0x0000'FFFF'0000'FFFF,  // not UDP's source port and length
-                             0x0000'0000'0000'FFFF,  // not BTH
+                             0xFFFF'FFFF'0000'0000,  // without IPv4's length and identification
+                             0xFFFF'FFFF'FFFF'0000,  // without its checksum
+                             0x0000'FFFF'0000'FFFF,  // without UDP's source port and length
+                             0x0000'0000'0000'FFFF,  // without BTH
                              0};
 constexpr UsualWords kOfKind{UINT64_MAX,
                              UINT64_MAX,
                              UINT64_MAX,
                              UINT64_MAX,
-                             0xFFFF'FFFF'0000'FFFF,  // not UDP's source port
+                             0xFFFF'FFFF'0000'FFFF,  // without UDP's source port
                              0x00FF'FFFF'FFFF'FFFF,
-                             0x0000'0000'0000'00FF};  // not BTH's DestQP, AckReq and PSN
+                             0x0000'0000'0000'00FF};  // without BTH's DestQP, AckReq and PSN
 
-// Whether the headers are the known ones, as far as `mask` says.
+// Returns true if the headers equal the known ones in all bits of `mask`.
 bool are_same(const uint8_t* frame, const HeaderPrediction& flow, const UsualWords& mask) {
     uint64_t differ = 0;
     for (size_t i = 0; i < mask.size(); ++i)
@@ -191,7 +194,8 @@ bool is_usual(const uint8_t* frame, const Layers& layers) {
            load<uint16_t>(layers.l4 + udp::kChecksum) == 0;
 }
 
-// As find_layers(), for a frame of a known flow. False: something is wrong with the rest.
+// Does the work of find_layers() for a frame of a known flow. Returns false if a field outside the prediction is
+// invalid.
 bool find_again(const Split& frame, Layers& out) {
     const uint8_t* const l3 = frame.head + kEthernetBytes;
     const uint8_t* const l4 = l3 + kIpv4Bytes;
@@ -204,8 +208,8 @@ bool find_again(const Split& frame, Layers& out) {
     return true;
 }
 
-// A frame whose headers are those that `out` was read from, but for source port, DestQP, AckReq, PSN, and what follows
-// BTH.
+// Parses a frame whose headers equal the ones that `out` was read from, apart from source port, DestQP, AckReq, PSN and
+// the headers after BTH.
 void parse_alike(const Split& frame, ParsedFrame& out) {
     const uint8_t* const l3 = frame.head + kEthernetBytes;
     const uint8_t* const l4 = l3 + kIpv4Bytes;
@@ -220,7 +224,7 @@ void parse_alike(const Split& frame, ParsedFrame& out) {
     out.verified = false;
 }
 
-// BTH and what follows it; and where the payload is.
+// Parses BTH and the headers after it, and finds the payload.
 ParseError parse_transport(const Layers& layers, ptrdiff_t apart, ParsedFrame& out) {
     const uint8_t* const bth = layers.l4 + kUdpBytes;
     const size_t bth_bytes = layers.udp_bytes - kUdpBytes - kIcrcBytes;  // BTH up to the ICRC
@@ -244,7 +248,8 @@ ParseError parse_transport(const Layers& layers, ptrdiff_t apart, ParsedFrame& o
     return ParseError::kNone;
 }
 
-// A frame that is not quite like the last. Of its own, so that the others need not save the registers that it uses.
+// Parses a frame that differs from the last one. It is a separate function, so that the fast path need not save the
+// registers that it uses.
 [[gnu::noinline]] ParseError parse_unlike(const Split& frame, ParsedFrame& out, HeaderPrediction& flow, bool* again) {
     Layers layers{};
     *again =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BTH and the extended transport headers, between struct and wire (IBTA vol. 1, ch. 9.2 to 9.5). Internal to lib/wire.
-// Lengths are the caller's to check: it knows them from opcode_info().
+// Converts BTH and the extended transport headers between struct and wire (IBTA vol. 1, ch. 9.2 to 9.5). Internal to
+// lib/wire. The caller must check lengths, which it knows from opcode_info().
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ inline void parse_bth(const uint8_t* at, Bth& bth) {
 inline void emit_psn(uint8_t* at, const Bth& bth) {
     store_be32(at + 8, uint32_t{bth.ack_req} << 31 | (bth.psn & kMask24));
 }
-// `pad` stands for bth.pad_count().
+// Writes BTH with `pad` in place of bth.pad_count().
 inline void emit_bth(uint8_t* at, const Bth& bth, uint32_t pad) {
     const uint32_t flags = (bth.flags & ~uint32_t{Bth::kPad}) | pad << 4;
     store_be32(at, uint32_t{bth.opcode} << 24 | flags << 16 | bth.pkey);
@@ -52,7 +52,7 @@ inline void emit_mpeth(uint8_t* at, const Mpeth& mp) {
     store_be32(at + 4, mp.ipsn & kMask24);
 }
 
-// What few packets carry: so that the others pay for one test.
+// The extended headers that few packets carry. They are grouped so that other packets pay for a single test.
 inline constexpr uint16_t kRareExtensions =
     kHasMpeth | kHasMpaeth | kHasHello | kHasReserved | kHasDeth | kHasAtomicEth | kHasFeth | kHasXrceth;
 
@@ -65,7 +65,7 @@ inline void emit_feth(uint8_t* at, const Feth& feth) {
     store_be32(at, uint32_t{feth.selectivity & 3u} << 4 | (feth.placement & 0xFu));
 }
 
-// Reads what stands behind BTH. MPETH, MPAETH or XRCETH stands first.
+// Reads the headers after BTH. MPETH, MPAETH or XRCETH comes first.
 inline void parse_extensions(const uint8_t* at, uint16_t extensions, Headers& out) {
     if (extensions & kRareExtensions) [[unlikely]] {
         if (extensions & kHasMpeth) {
@@ -118,7 +118,7 @@ inline void parse_extensions(const uint8_t* at, uint16_t extensions, Headers& ou
         (extensions & kHasImmediate ? out.immediate : out.invalidate_rkey) = load_be32(at);
 }
 
-// Writes what stands behind BTH. Returns the byte after it.
+// Writes the headers after BTH. Returns a pointer to the byte after them.
 inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers& headers) {
     if (extensions & kRareExtensions) [[unlikely]] {
         if (extensions & kHasMpeth) {
