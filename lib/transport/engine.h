@@ -300,8 +300,8 @@ void Engine<S>::reactivate_blocked() {
 }
 
 // Returns the class whose turn is next: the highest, or a lower one that would otherwise get less than its share
-// (README). Without that, a class that fills the port would keep lower ones from acknowledging received packets, and
-// their peers would time out. Returns kClasses if no class has anything to send.
+// (docs/design/packet-out.md). Without that, a class that fills the port would keep lower ones from acknowledging
+// received packets, and their peers would time out. Returns kClasses if no class has anything to send.
 template <class S>
 uint32_t Engine<S>::next_class() {
     uint32_t level = kClasses;

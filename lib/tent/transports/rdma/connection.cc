@@ -13,7 +13,7 @@ namespace rove::tent {
 
 namespace {
 
-// The service levels of HIGH, MEDIUM and LOW for the datapath (lib/verbs/README.md). They are added to the configured
+// The service levels of HIGH, MEDIUM and LOW for the datapath (docs/guide/verbs.md). They are added to the configured
 // one.
 constexpr std::array<uint8_t, kPriorities> kServiceLevels{5, 0, 1};
 
