@@ -19,9 +19,9 @@ class Segment {
     uint8_t* memory() { return memory_.data(); }
 
   private:
-    std::vector<uint8_t>
-        // Not allocated by the engine, since that memory could be reached through shared memory instead of ports.
-        memory_;
+    // This memory is not allocated by the engine, which could serve its own memory through shared memory instead of the
+    // ports.
+    std::vector<uint8_t> memory_;
     tent::TransferEngine engine_;
 };
 

@@ -281,8 +281,8 @@ ROVE_INLINE const HeaderImages& images_of(const uint8_t* l3) {
     return l3[0] >> 4 == 4 ? kIpv4Images : kIpv6Images;
 }
 
-// Appends the headers, and as much after them as leaves whole vectors. A packet that is hardly longer is appended
-// completely. Returns the vector that the remaining vectors follow.
+// Appends the first 1 to 64 bytes, after which whole vectors remain, and one more vector if these bytes do not contain
+// all headers. Returns the vector that the remaining vectors follow.
 template <class Vector>
 ROVE_INLINE typename Vector::Type append_headers(const HeaderImages& images, Cursor& at) {
     const size_t first = (at.bytes - 1) % Vector::kBytes + 1;

@@ -84,8 +84,8 @@ class Identifications {
   public:
     // Changes the identification of the finished IPv4 packet at `l3`, and its ICRC, which is `bytes` after `l3`.
     void change(uint8_t* l3, size_t bytes, uint16_t identification);
-    // Returns the identification with which the packet at `l3` is intact, or nothing if there is none. The ICRC is
-    // `bytes` after `l3`. The packet's current identification is tried first. The 14 bytes before `l3` must be
+    // Returns the identification with which the packet at `l3` is intact, or nothing if no identification fits. The
+    // ICRC is `bytes` after `l3`. The packet's current identification is tried first. The 14 bytes before `l3` must be
     // readable.
     std::optional<uint16_t> find(const uint8_t* l3, size_t bytes);
 
