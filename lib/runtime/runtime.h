@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The datapath of a process: EAL, ports, workers and the tables that they share. lib/verbs includes this file,
-// rdma_interface.h and worker.h. Units: nanoseconds, bytes.
+// The datapath of a process: EAL, ports, workers and the tables that they share. Units: nanoseconds, bytes.
 #pragma once
 
 #include <atomic>
