@@ -257,8 +257,8 @@ std::optional<Port::ResolvedNextHop> InterfacePort::find(const wire::Gid& destin
 
 void InterfacePort::suspect(const wire::Gid& destination) {
     const auto now = std::chrono::steady_clock::now();
-    if (now - probed_ < kProbeAgain) return;
-    probed_ = now;
+    auto probed = probed_.load(std::memory_order_relaxed);
+    if (now - probed < kProbeAgain || !probed_.compare_exchange_strong(probed, now)) return;
     if (const auto hop = kernel_->next_hop(destination)) kernel_->probe(*hop);
 }
 

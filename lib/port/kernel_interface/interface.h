@@ -11,6 +11,7 @@
 // bridge does ARP and ND, and its members do IGMP and MLD.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -89,8 +90,8 @@ class InterfacePort final : public Port {
     std::set<wire::Gid> taken_;
     std::atomic<uint32_t> path_mtu_{UINT32_MAX};
     std::atomic<bool> started_{false}, addresses_changed_{false};  // relaxed, like Port::held_
-    // Time of the last probe; for the worker whose requests were not answered.
-    std::chrono::steady_clock::time_point probed_{};
+    // The time of the last probe, which any worker may make.
+    std::atomic<std::chrono::steady_clock::time_point> probed_{};
 
     std::mutex mutex_;  // guards the members that follow
     std::condition_variable learnt_;
