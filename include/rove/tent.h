@@ -124,7 +124,7 @@ typedef struct tent_status {
 
 /* The options for registering or allocating memory. */
 typedef struct tent_memory_options {
-    char location[64]; /* "cpu:N" for NUMA node N, "cpu", "*" or "" for no particular node */
+    char location[64]; /* "cpu:N" for NUMA node N, "cpu", "*" or "" for no particular node; NUL-terminated */
     int permission;    /* enum tent_permission; 0 gives others no access */
     /* Mooncake has these; rove ignores them. Memory is registered for all transports, and rove names shared memory. */
     int transport_type;
@@ -164,7 +164,7 @@ typedef struct tent_notifi_info {
 /* The load of one local device. */
 typedef struct tent_nic_load_stat {
     char device_name[64];
-    uint64_t inflight_bytes;   /* bytes posted to the device and not completed */
+    uint64_t inflight_bytes;   /* this engine's bytes that were assigned to the device and are not completed */
     double ewma_bandwidth_bps; /* the learned bandwidth in bytes (not bits) per second */
 } tent_nic_load_stat_t;
 
@@ -182,8 +182,8 @@ const char* tent_last_error(void);
 /*
  * Names the configuration for engines that the calling thread creates later. `path` is a file (TOML, or JSON if it
  * begins with '{'), or JSON text itself. "" means the default: the file, or JSON, in the environment's MC_TENT_CONF, if
- * any, which set-user-ID programs ignore. The string is copied. The file is read by tent_create_engine(), so errors in
- * it are reported there.
+ * any, which set-user-ID programs ignore. JSON text begins with '{'. Keys that tent_set_config() has set are kept. The
+ * string is copied. The file is read by tent_create_engine(), so errors in it are reported there.
  */
 int tent_load_config_from_file(const char* path);
 
@@ -235,10 +235,10 @@ int tent_rpc_server_addr_port(tent_engine_t engine, char* address, size_t length
  * `metadata_type` is "p2p", else its name in the metadata store), "file:///PATH" for a file or block device of this
  * machine, or "" or the own name for the own segment, whose handle is LOCAL_SEGMENT_ID. Each success needs one
  * tent_close_segment(). Waits for the peer's answer for up to some seconds.
- * Errors: -TENT_INVALID_ARGUMENT  the name has a wrong form or is not in the store; the file cannot be opened, is
- * empty, or is neither a regular file nor a block device -TENT_RPC_SERVICE_ERROR the peer does not answer, or refuses
- * this engine -TENT_METADATA_ERROR    the metadata store failed -TENT_INTERNAL_ERROR    the kernel offers no io_uring,
- * which files need
+ * Errors: -TENT_INVALID_ARGUMENT (the name has a wrong form or is not in the store; the file cannot be opened, is
+ * empty, or is neither a regular file nor a block device), -TENT_RPC_SERVICE_ERROR (the peer does not answer, or
+ * refuses this engine), -TENT_METADATA_ERROR (the metadata store failed), -TENT_INTERNAL_ERROR (the kernel offers no
+ * io_uring, which files need).
  */
 int tent_open_segment(tent_engine_t engine, tent_segment_id_t* handle, const char* name);
 
@@ -272,8 +272,8 @@ int tent_probe_peer_alive(tent_engine_t engine, tent_segment_id_t handle);
 /*
  * Allocates `size` bytes (at least 1) and registers them with PERM_GLOBAL_READ_WRITE. The address goes to *address.
  * Processes of the same user and network namespace on this machine can map the memory, which makes the SHM transport
- * possible. `location` is as in tent_memory_options; NULL means any node. Free it with tent_free_memory(), or with the
- * engine.
+ * possible. The memory is zeroed and aligned to a page. `location` is as in tent_memory_options; NULL means any node.
+ * The memory comes from another node if that one is full. Free it with tent_free_memory(), or with the engine.
  * Errors: -TENT_INVALID_ARGUMENT (size 0, or the location), -TENT_INTERNAL_ERROR (no memory), -TENT_RDMA_ERROR (a
  * device does not register it).
  */
@@ -286,7 +286,8 @@ int tent_allocate_memory_ex(tent_engine_t engine, void** address, size_t size, c
 /*
  * Unregisters and unmaps memory from tent_allocate_memory(). `address` is its start.
  * Errors: -TENT_ADDRESS_NOT_REGISTERED (this engine did not allocate it), -TENT_INVALID_ARGUMENT (requests in progress
- * use it, or the program has registered it, or a part, once more: unregister that first). Then it stays.
+ * use it, or the program has registered it or a part of it itself and not unregistered that). After an error the memory
+ * stays as it is.
  */
 int tent_free_memory(tent_engine_t engine, void* address);
 
@@ -318,9 +319,10 @@ int tent_register_memory_batch_ex(tent_engine_t engine, void** addresses, const 
                                   const tent_memory_options_t* options);
 
 /*
- * Takes back one registration of [address, address + size). Size 0 means the range that was registered last at
- * `address`. Errors: -TENT_ADDRESS_NOT_REGISTERED (exactly this range is not registered), -TENT_INVALID_ARGUMENT
- * (requests in progress use it; then it stays).
+ * Takes back one registration of [address, address + size), also that of tent_allocate_memory(), which leaves the
+ * memory itself. Size 0 means the range that was registered last at `address`. The call does not wait for requests of
+ * other processes, which fail from then on. Errors: -TENT_ADDRESS_NOT_REGISTERED (exactly this range is not
+ * registered), -TENT_INVALID_ARGUMENT (requests in progress use it; then it stays).
  */
 int tent_unregister_memory(tent_engine_t engine, void* address, size_t size);
 

@@ -128,8 +128,8 @@ enum TransferStatusEnum : int {
 struct TransferStatus {
     TransferStatusEnum s = INITIAL;
     size_t transferred_bytes = 0;  // bytes carried until now; of a batch, the sum
-    // The cause of TIMEOUT or FAILED as a sentence, else "". The string is static. The list form of getTransferStatus()
-    // does not fill it in.
+    // The cause of TIMEOUT or FAILED as a sentence, else "". The string is static. For a batch it is the cause of the
+    // first request in the batch's state. The list form of getTransferStatus() sets it to "".
     const char* reason = "";
 };
 
@@ -159,14 +159,15 @@ struct SegmentInfo {
         Location location;
     };
     Type type = Memory;
-    // The buffers that this process may READ and, unless they are kGlobalReadOnly, WRITE, by address. A file has one.
+    // The buffers that this process may READ, sorted by their addresses. A file has one. The list does not show which
+    // of them are kGlobalReadOnly: a WRITE to such a buffer is refused when it is submitted.
     std::vector<Buffer> buffers;
 };
 
 // The load of one local RDMA device.
 struct NicLoadStats {
     std::string device_name;
-    uint64_t inflight_bytes = 0;    // bytes assigned to the device and not completed
+    uint64_t inflight_bytes = 0;    // this engine's bytes that were assigned to the device and are not completed
     double ewma_bandwidth_bps = 0;  // the learned bandwidth in bytes (not bits) per second
 };
 
@@ -177,7 +178,7 @@ struct Settings {
     // the file or JSON text in the environment's MC_TENT_CONF, which set-user-ID programs ignore, or, without that, the
     // defaults.
     std::string file;
-    // Keys and values that override the file's.
+    // Keys and values that override the file's. If a key occurs twice the later entry applies.
     std::vector<std::pair<std::string, std::string>> values;
 
     // Adds a key and its value as text: set("transports/rdma/enable_smart_scheduling", "false").
@@ -257,20 +258,22 @@ class TransferEngine {
 
     // Allocates `size` bytes, at least 1, and registers them. Processes of the same user and network namespace on this
     // machine, such as the containers of a pod, can map the memory, which makes the SHM transport possible; with
-    // kLocalReadWrite none can. Free it with freeLocalMemory(), or with the engine. Errors: kInvalidArgument (size 0,
-    // or the location), kInternalError (no memory), kRdmaError (a device does not register it).
+    // kLocalReadWrite none can. The first form registers with kGlobalReadWrite. The memory is zeroed and aligned to a
+    // page; it comes from another NUMA node if the node of the location is full. Free it with freeLocalMemory(), or
+    // with the engine. Errors: kInvalidArgument (size 0, or the location), kInternalError (no memory), kRdmaError (a
+    // device does not register it).
     Status allocateLocalMemory(void** addr, size_t size, const Location& location = kWildcardLocation);
     Status allocateLocalMemory(void** addr, size_t size, const MemoryOptions& options);
     // Unregisters and unmaps memory from allocateLocalMemory(). `addr` is its start. Errors: kAddressNotRegistered
     // (this engine did not allocate it), kInvalidArgument (requests in progress use it, or the program has registered
-    // it, or a part, once more: unregister that first). Then it stays.
+    // it or a part of it itself and not unregistered that). After an error the memory stays as it is.
     Status freeLocalMemory(void* addr);
     // Registers [addr, addr + size), so that it may be the source of requests and, with its permission, the target of
     // others. The program must keep it mapped until it has unregistered it. The same range may be registered again,
-    // with the same permission, and is then unregistered as often. Different ranges may overlap. Only kGlobalReadOnly
-    // accepts a read-only mapping. Errors: kInvalidArgument (null, size 0, a range beyond the address space, an unknown
-    // location, or a range that is registered with another permission), kRdmaError (a device refuses, for example
-    // because the range is not mapped).
+    // with the same permission, and is then unregistered as often. Different ranges may overlap. A read-only mapping
+    // needs kGlobalReadOnly; devices refuse it with another permission (kRdmaError). Errors: kInvalidArgument (null,
+    // size 0, a range beyond the address space, an unknown location, or a range that is registered with another
+    // permission), kRdmaError (a device refuses, for example because the range is not mapped).
     Status registerLocalMemory(void* addr, size_t size, Permission permission = kGlobalReadWrite);
     Status registerLocalMemory(void* addr, size_t size, const MemoryOptions& options);
     // Registers several ranges, addrs[i] with sizes[i] bytes. If one fails, the others are unregistered again and its
@@ -279,7 +282,9 @@ class TransferEngine {
                                Permission permission = kGlobalReadWrite);
     Status registerLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes,
                                const MemoryOptions& options);
-    // Takes back one registration of [addr, addr + size). Size 0 means the range that was registered last at `addr`.
+    // Takes back one registration of [addr, addr + size), also that of allocateLocalMemory(), which leaves the memory
+    // itself. Size 0 means the range that was registered last at `addr`. The call does not wait for requests of other
+    // processes, which fail from then on.
     // Errors: kAddressNotRegistered (exactly this range is not registered), kInvalidArgument (requests in progress use
     // it; then it stays).
     Status unregisterLocalMemory(void* addr, size_t size = 0);

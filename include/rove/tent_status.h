@@ -98,7 +98,8 @@ inline std::ostream& operator<<(std::ostream& out, const Status& status) {
 }
 
 // The access that other processes have to a registered buffer. The process that registered it may always use it as the
-// source of a request. kLocalReadWrite: no access; kGlobalReadOnly: READ; kGlobalReadWrite: READ and WRITE.
+// source of a request. kLocalReadWrite: no access, and requests get kAddressNotRegistered; kGlobalReadOnly: READ, and
+// WRITEs get kInvalidArgument; kGlobalReadWrite: READ and WRITE.
 enum Permission : int { kLocalReadWrite = 0, kGlobalReadOnly = 1, kGlobalReadWrite = 2 };
 
 }  // namespace mooncake::tent
