@@ -272,7 +272,7 @@ def sample(command, env=None):
 
 
 def python_program(name):
-    module = BUILD / "lib" / "tent"
+    module = BUILD / "lib" / "tent" / "api"
     if not list(module.glob("tent.*.so")):
         raise Skip("built without pybind11")
     sample(["python3", ROOT / "tests" / "system" / name], {"PYTHONPATH": str(module)})
@@ -280,7 +280,7 @@ def python_program(name):
 
 def python_imports(code, *under):
     """Modules and libraries that are opened at run time, in a process that has nothing preloaded and nothing tuned."""
-    module = BUILD / "lib" / "tent"
+    module = BUILD / "lib" / "tent" / "api"
     if not list(module.glob("tent.*.so")):
         raise Skip("built without pybind11")
     process = Process([*under, "/usr/bin/python3", "-c", code], env={"PYTHONPATH": str(module)})
