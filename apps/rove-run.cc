@@ -84,22 +84,21 @@ void append_to_preload(const std::string& library) {
 
 int main(int argc, char** argv) {
     CLI::App app{
-        "Runs a verbs program with rove's devices: rove0, rove1, ... appear beside any hardware ones. Without a\n"
-        "configuration there is one, rove0, and all programs that you run so are hosts on one network.\n"
+        "Runs a verbs program with rove's devices: rove0, rove1, ... appear in addition to hardware devices. Without\n"
+        "a configuration there is one, rove0, and all programs that you run this way are hosts on one network.\n"
         "rove-run [--config FILE | --interface NAME] [--eal \"ARGS\"] -- PROGRAM [ARGS...]"};
     std::string config_file, eal;
     std::vector<std::string> interfaces;
     app.add_option("--config", config_file,
-                   "TOML configuration; default ./rove.toml, then /etc/rove/rove.toml, then a mesh");
+                   "TOML configuration; default: ./rove.toml, then /etc/rove/rove.toml, then a mesh");
     app.add_option("--interface", interfaces,
-                   "network interface to run on, beside the kernel and with its addresses; again for more devices")
+                   "network interface to share with the kernel, with its addresses; repeat for more devices")
         ->allow_extra_args(false)
         ->excludes("--config");
     app.add_option("--eal", eal, "further EAL arguments, separated by blanks");
     bool libibverbs = false;
-    app.add_flag(
-        "--libibverbs", libibverbs,
-        "stand in the place of libibverbs.so.1, instead of before it: for plug-ins that are opened with RTLD_DEEPBIND");
+    app.add_flag("--libibverbs", libibverbs,
+                 "replace libibverbs.so.1 instead of preceding it, for plug-ins that are opened with RTLD_DEEPBIND");
     // The words after our own options are the program and its arguments, and must stay unchanged. An option of CLI11
     // that takes several values would split "[a,b]" in two.
     app.prefix_command();

@@ -35,11 +35,12 @@ void add_commands(Commands& commands, const Bridge& bridge, Report& cleared) {
     };
     commands.show_all("show port info", "MAC, MTU and link of both sides", report(report_link));
     commands.show_all("show port stats", "frames and bytes", counted("ports", report_ports));
-    commands.show("show members", "processes of the mesh: addresses, frames, bytes, drops",
+    commands.show("show members", "members of the mesh: addresses, frames, bytes, drops",
                   counted("members", report_members));
-    commands.show("show drops", "frames by where they went, or why not", counted("frames", report_frames));
+    commands.show("show drops", "forwarded frames by destination, dropped frames by reason",
+                  counted("frames", report_frames));
     commands.show("show neighbours", "hosts at the uplink", report(report_neighbours));
-    commands.add("clear stats", "all that is shown counts from here", [&bridge, &cleared](const Words&) {
+    commands.add("clear stats", "restart all counters", [&bridge, &cleared](const Words&) {
         cleared = {
             {"ports", report_ports(bridge)}, {"members", report_members(bridge)}, {"frames", report_frames(bridge)}};
         return std::string();

@@ -17,13 +17,12 @@ namespace {
 constexpr int kBadUsage = 2;
 
 constexpr const char* kAbout =
-    "Joins a mesh of processes to a port: they share it, each with an address of its own.\n"
+    "Connects a mesh of processes to a port, which they share, each with its own address.\n"
     "\n"
     "  rove-bridge --port net_af_packet0,iface=eth0\n"
     "  rove-run --config member.toml -- ib_write_bw      with addresses of eth0's subnet on port = \"mesh\"\n"
     "\n"
-    "It answers ARP and ND at the port for the addresses of all members, and forwards to each what is for it. A mesh "
-    "has\n"
+    "It answers ARP and ND at the port for the addresses of all members, and forwards their frames. A mesh has\n"
     "one bridge.";
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -58,23 +57,23 @@ Options parse_options(int argc, char** argv) {
                    "net_af_packet0,iface=NAME, or a PCI address")
         ->required()
         ->type_name("PORT");
-    app.add_option("--mesh", o.bridge.folder, "of the mesh; default: that of this user, as port = \"mesh\" has it")
+    app.add_option("--mesh", o.bridge.folder, "folder of the mesh; default: the user's, as for port = \"mesh\"")
         ->type_name("FOLDER");
     std::vector<std::string> gateways;
-    app.add_option("--gateway", gateways, "whom frames to addresses beyond its subnet go to; one for each family")
+    app.add_option("--gateway", gateways, "router for addresses outside its subnet; one for each address family")
         ->type_name("ADDRESS/PREFIX");
     uint32_t mtu = 0;
-    auto* const mtu_option = app.add_option(
-        "--mtu", mtu, "path MTU that members are told: 256, 512, 1024, 2048 or 4096; default: what the port carries");
+    auto* const mtu_option =
+        app.add_option("--mtu", mtu, "path MTU of the members: 256, 512, 1024, 2048 or 4096; default: the port's");
     mtu_option->check(CLI::IsMember({256, 512, 1024, 2048, 4096}))->type_name("BYTES");
     uint16_t vlan = 0;
-    auto* const vlan_option = app.add_option("--vlan", vlan, "of the uplink; members know nothing of it");
+    auto* const vlan_option = app.add_option("--vlan", vlan, "VLAN of the uplink; members send untagged frames");
     vlan_option->check(CLI::Range(1, 4094))->type_name("VID");
     std::string mac, eal;
-    app.add_option("--mac", mac, "for all members; default: the port's, or any")->type_name("MAC");
+    app.add_option("--mac", mac, "MAC address of all members; default: the port's, or a random one")->type_name("MAC");
     app.add_option("--eal", eal, "further EAL arguments, separated by blanks")->type_name("ARGS");
-    app.add_flag("-i,--interactive", o.interactive, "a prompt; try help, ? and the tabulator");
-    app.add_option("--cmdline-file", o.cmdline_file, "commands for the prompt, executed first")->type_name("FILE");
+    app.add_flag("-i,--interactive", o.interactive, "show a prompt; try help, ? and the tabulator");
+    app.add_option("--cmdline-file", o.cmdline_file, "execute the commands of this file first")->type_name("FILE");
     try {
         app.parse(argc, argv);
     } catch (const CLI::CallForHelp& help) {

@@ -104,47 +104,50 @@ int main(int argc, char** argv) {
     RunnerConfig runner;
     PredictionConfig prediction;
     bool list = false, letter = false;
-    app.add_option("FIGURE", figure, "what to run; --list shows what there is");
-    app.add_option("--seed", runner.seed, "of everything random")->capture_default_str();
-    app.add_option("--seeds", runner.seeds, "runs so many, one after the other, and gives means with 95 % intervals")
+    app.add_option("FIGURE", figure, "figure to run; --list shows all");
+    app.add_option("--seed", runner.seed, "seed of all random numbers")->capture_default_str();
+    app.add_option("--seeds", runner.seeds, "run this many seeds, and print means with 95 % intervals")
         ->check(CLI::Range(1, 1000));
-    app.add_option("-j,--jobs", runner.jobs, "processes at a time")->check(CLI::Range(1, 1024));
-    app.add_flag("--quick", runner.quick, "a tenth of the length");
-    app.add_flag("--letter", letter, "with figures of MP-RDMA (mp-*): its sender by the letter of MP-2 and MP-9");
-    app.add_option("--results", results, "a folder that keeps what each point gave; what is there is not run again");
-    app.add_flag("--flows", runner.flows, "writes there a CSV file of all flows of each point, too");
-    app.add_option("--json", json_file, "writes the numbers there");
-    app.add_option("--svg", svg_file, "draws the figure there");
-    app.add_option("--png", png_file, "... as PNG; needs rsvg-convert");
-    app.add_flag("--list", list, "shows the figures");
+    app.add_option("-j,--jobs", runner.jobs, "number of parallel processes")->check(CLI::Range(1, 1024));
+    app.add_flag("--quick", runner.quick, "run a tenth of the length");
+    app.add_flag("--letter", letter, "figures of MP-RDMA (mp-*): use a sender that follows MP-2 and MP-9 literally");
+    app.add_option("--results", results,
+                   "folder for the result of each point; points that are there are not run again");
+    app.add_flag("--flows", runner.flows, "also write a CSV file of all flows of each point to the folder");
+    app.add_option("--json", json_file, "write the numbers to this file");
+    app.add_option("--svg", svg_file, "draw the figure to this file");
+    app.add_option("--png", png_file, "draw it as PNG; needs rsvg-convert");
+    app.add_flag("--list", list, "list the figures");
     const std::string with_flows = "with the FIGURE \"flows\", your own over Eunomia's network: ";
     app.add_option("--sizes", flows.sizes, with_flows + "a CDF file, lines of `size cumulative`");
-    app.add_option("--load", flows.load, "... of the uplinks")->check(CLI::Range(0.01, 2.0));
-    app.add_option("--trace", flows.trace, "... in their place a file of flows, lines of `src dst pg size start`");
+    app.add_option("--load", flows.load, "... load of the uplinks")->check(CLI::Range(0.01, 2.0));
+    app.add_option("--trace", flows.trace, "... instead of a CDF, a file of flows, lines of `src dst pg size start`");
     app.add_option("--scheme", flows.scheme, "... one of " + scheme_names())->capture_default_str();
-    app.add_option("--ports", flows.ports.count, "... so many ports a host: rails, which its flows take in turn")
+    app.add_option("--ports", flows.ports.count, "... ports (rails) of each host, which its flows use in turn")
         ->check(CLI::Range(1, 16))
         ->capture_default_str();
-    app.add_flag("--separate", flows.ports.separate, "... each of them at a leaf of its own");
-    app.add_flag("--bonded", flows.ports.bonded, "... all with one address, and the NIC chooses by 5-tuple");
-    app.add_option("--csv", csv_file, "... writes every flow there");
+    app.add_flag("--separate", flows.ports.separate, "... each rail connects to a different leaf");
+    app.add_flag("--bonded", flows.ports.bonded, "... all rails have one address, and the NIC selects one by 5-tuple");
+    app.add_option("--csv", csv_file, "... write every flow to this file");
     const std::string predicts = "with the FIGURE \"prediction\", what rove-testpmd will measure between two ports: ";
     app.add_option("--sender", prediction.sender, predicts + "the initiator's configuration file, with impair.paths");
     app.add_option("--receiver", prediction.receiver, "... the target's");
     app.add_option("--change", prediction.changes,
-                   "... SECONDS:PATH:key=value,...: then the path changes so, in both directions; may be repeated")
+                   "... SECONDS:PATH:key=value,...: change the path at this time, in both directions; may be repeated")
         ->take_all();
-    app.add_option("--qps", prediction.flows, "... rove-testpmd's")->check(CLI::Range(1, 1024))->capture_default_str();
-    app.add_option("--size", prediction.message_bytes, "... bytes a message")
+    app.add_option("--qps", prediction.flows, "... queue pairs of rove-testpmd")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    app.add_option("--size", prediction.message_bytes, "... bytes of a message")
         ->check(CLI::Range(1u, rove::fabric::Network::kScratchBytes))
         ->capture_default_str();
-    app.add_option("--depth", prediction.depth, "... messages of each QP under way")
+    app.add_option("--depth", prediction.depth, "... messages of each QP in flight")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
     app.add_option("--mtu", prediction.mtu, "... path MTU")
         ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}))
         ->capture_default_str();
-    app.add_option("--duration", prediction.seconds, "... seconds")
+    app.add_option("--duration", prediction.seconds, "... duration in seconds")
         ->check(CLI::Range(0.001, 1e6))
         ->capture_default_str();
     try {
@@ -157,7 +160,7 @@ int main(int argc, char** argv) {
         return 0;
     }
     static constexpr Experiment kFlows{"flows", "your own flows"};
-    static constexpr Experiment kPrediction{"prediction", "what two ports with impaired paths will show"};
+    static constexpr Experiment kPrediction{"prediction", "predicts the rates of two ports with impaired paths"};
     const Experiment* const experiment = figure == kFlows.name        ? &kFlows
                                          : figure == kPrediction.name ? &kPrediction
                                                                       : find(figure);

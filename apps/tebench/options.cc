@@ -146,14 +146,14 @@ Options parse_options(int argc, char** argv) {
     std::string json_classes, segment_type = "DRAM", segment_types, backend = "tent";
     bool arbitrates = false;
     CLI::App app{
-        "Sweeps requests over the TENT engine. Without --target_seg_name it is the target: memory for others."};
+        "Measures requests over the TENT engine. Without --target_seg_name it is a target, which offers memory."};
     app.name(argv[0]);
     const CLI::AsSizeValue size(false);  // 1 K is 1024
     app.add_option("--config", options.config_file, "the engine's TOML file")->check(CLI::ExistingFile);
-    app.add_option("--set", options.set, "KEY=VALUE of the engine's configuration, any number of times")
+    app.add_option("--set", options.set, "set a key of the engine's configuration: KEY=VALUE; may be repeated")
         ->check(
             [](const std::string& text) { return text.find('=') == std::string::npos ? "KEY=VALUE is expected" : ""; });
-    app.add_option("--seg_name", options.segment_name, "name of our own segment");
+    app.add_option("--seg_name", options.segment_name, "name of the own segment");
     const auto only = [](const char* what, const char* why) {
         return CLI::Validator(
             [what, why](std::string& text) {
@@ -161,23 +161,28 @@ Options parse_options(int argc, char** argv) {
             },
             what);
     };
-    app.add_option("--seg_type", segment_type, "of our memory")->check(only("DRAM", "there is no memory of GPUs"));
-    app.add_option("--seg_type_mix", segment_types, "as --seg_type")->check(only("DRAM", "there is no memory of GPUs"));
-    app.add_option("--backend", backend, "which engine")->check(only("tent", "only tent is allowed"));
-    app.add_option("--metadata_type", options.metadata_type, "p2p, etcd, redis, http");
-    app.add_option("--metadata_url_list", options.metadata_servers, "of the store");
-    app.add_option("--rpc_server_port", options.rpc_port, "0: any that is free")->check(CLI::Range(0, 65535));
-    app.add_option("--xport_type", options.transport, "only this transport")->check(CLI::IsMember(kTransports));
+    app.add_option("--seg_type", segment_type, "type of the own memory")
+        ->check(only("DRAM", "there is no memory of GPUs"));
+    app.add_option("--seg_type_mix", segment_types, "like --seg_type")
+        ->check(only("DRAM", "there is no memory of GPUs"));
+    app.add_option("--backend", backend, "engine to measure")->check(only("tent", "only tent is allowed"));
+    app.add_option("--metadata_type", options.metadata_type, "type of the metadata store: p2p, etcd, redis, http");
+    app.add_option("--metadata_url_list", options.metadata_servers, "addresses of the metadata store");
+    app.add_option("--rpc_server_port", options.rpc_port, "port of the control plane; 0: any free one")
+        ->check(CLI::Range(0, 65535));
+    app.add_option("--xport_type", options.transport, "use only this transport")->check(CLI::IsMember(kTransports));
     app.add_option("--target_seg_name", options.targets, "segments of targets, separated by commas")->delimiter(',');
-    app.add_option("--total_buffer_size", options.total_bytes, "memory that is registered")->transform(size);
-    app.add_option("--target_offset", options.target_offset, "within the target's memory")->transform(size);
-    app.add_option("--target_range_size", options.target_range, "bytes of it that are used; 0: all")->transform(size);
-    app.add_option("--op_type", options.operation, "of the requests")
+    app.add_option("--total_buffer_size", options.total_bytes, "bytes of memory to register")->transform(size);
+    app.add_option("--target_offset", options.target_offset, "offset of the range in the target's memory")
+        ->transform(size);
+    app.add_option("--target_range_size", options.target_range, "bytes of the range; 0: up to the end")
+        ->transform(size);
+    app.add_option("--op_type", options.operation, "operation of the requests")
         ->type_name("TEXT")
         ->transform(CLI::CheckedTransformer(kOperations).description("{read,write,mix,write_seed,read_verify}"));
     app.add_flag("--check_consistency", options.check,
-                 "compare every byte: after a WRITE, it is read back, outside the measured times");
-    app.add_flag("--notifi", options.notify, "every batch comes with a notification");
+                 "compare every byte; WRITEs are read back outside the measured time");
+    app.add_flag("--notifi", options.notify, "send a notification with every batch");
     app.add_option("--tent_transport_hint", options.hint, "the transport of the first attempt: rdma, tcp, ...")
         ->check([](const std::string& name) {
             const bool known = name == "unspec" || tent::parseTransportType(name) != tent::UNSPEC;
@@ -193,34 +198,37 @@ Options parse_options(int argc, char** argv) {
     sweep("--start_batch_size", options.start_batch, "--max_batch_size", options.max_batch, "requests of a batch");
     sweep("--start_num_threads", options.start_threads, "--max_num_threads", options.max_threads, "streams of batches");
     app.add_option("--worker_threads", options.worker_threads, "threads that drive the streams; 0: each has its own");
-    app.add_option("--outstanding", options.outstanding, "batches of a stream under way at once")
-        ->check(CLI::Range(1, 4096));
+    app.add_option("--outstanding", options.outstanding, "batches of a stream in flight")->check(CLI::Range(1, 4096));
     app.add_option("--rate", options.rate, "open loop: batches per second, of all streams; 0: closed loop")
         ->check(CLI::NonNegativeNumber);
     app.add_option("--request_interval_us", options.interval_us, "closed loop: pause after a batch")
         ->check(CLI::NonNegativeNumber);
-    app.add_option("--deadline_us", options.deadline_us, "of a batch, of the tight streams; 0: none")
+    app.add_option("--deadline_us", options.deadline_us, "deadline of a batch of the tight streams; 0: none")
         ->check(CLI::NonNegativeNumber);
-    app.add_option("--deadline_tight_threads", options.tight_streams, "so many streams, the first, are tight");
-    app.add_flag("--deadline_bw_arbitration", arbitrates, "Mooncake's; without effect here");
-    app.add_option("--tent_intent_type", options.intent, "of the requests; Mooncake's, without effect here")
+    app.add_option("--deadline_tight_threads", options.tight_streams,
+                   "number of tight streams, which are the first ones");
+    app.add_flag("--deadline_bw_arbitration", arbitrates, "accepted for Mooncake's scripts; has no effect");
+    app.add_option("--tent_intent_type", options.intent,
+                   "intent of the requests; accepted for Mooncake's scripts, has no effect")
         ->type_name("TEXT")
         ->transform(CLI::CheckedTransformer(kIntents).description("{unspec,foreground_get,...}"));
-    app.add_option("--duration", options.duration_s, "seconds of a point")->check(CLI::PositiveNumber);
-    app.add_option("--warmup", options.warmup_s, "seconds before it")->check(CLI::NonNegativeNumber);
+    app.add_option("--duration", options.duration_s, "seconds to measure each point")->check(CLI::PositiveNumber);
+    app.add_option("--warmup", options.warmup_s, "seconds before the measurement")->check(CLI::NonNegativeNumber);
     auto* of_classes =
-        app.add_option("--qos_classes", classes,
-                       "name:threads:slo_us:weight[:isolated_gbps],...; high, medium and low are priorities, too")
+        app.add_option(
+               "--qos_classes", classes,
+               "name:threads:slo_us:weight[:isolated_gbps],...; the names high, medium and low also set the priority")
             ->delimiter(',');
     app.add_option(
            "--workload_classes_json,--qos_classes_json", json_classes,
            "[{name, priority, threads, slo_us, weight, isolated_gbps, block_size, batch_size, rate, deadline_us, "
            "intent_type}, ...], or its file")
         ->excludes(of_classes);
-    app.add_option("--qos_link_capacity_gbps", options.link_gbps, "for the utilization, GB/s")
+    app.add_option("--qos_link_capacity_gbps", options.link_gbps, "capacity of the links in GB/s, for the utilization")
         ->check(CLI::NonNegativeNumber);
-    app.add_option("--qos_output_jsonl", options.jsonl_file, "a line of JSON for each point is added to it");
-    app.add_option("--timeline", options.timeline_file, "CSV of the bytes that had arrived, every millisecond");
+    app.add_option("--qos_output_jsonl", options.jsonl_file, "append a line of JSON for each point to this file");
+    app.add_option("--timeline", options.timeline_file,
+                   "write a CSV file of the bytes that have arrived, every millisecond");
     try {
         app.parse(words(argc, argv));
     } catch (const CLI::CallForHelp& help) {

@@ -144,13 +144,13 @@ void add_commands(Commands& commands, App& app) {
         commands.show(syntax, help, of_app(function), of_app(missing));
     };
     add("start", "begin a run", [](App& of, const Words&) { return of.start(); });
-    add("stop", "end it, and say what it did", [](App& of, const Words&) { return of.stop(); });
+    add("stop", "end the run and print its results", [](App& of, const Words&) { return of.stop(); });
     commands.show_all("show port info", "addresses and link of each port",
                       [&app](const Words&) { return datapath::report_devices(app.runtime()); });
     commands.show_all("show port stats", "frames and bytes", of_app(counted<datapath::report_ports>));
     commands.show_all("show port xstats", "the driver's own counters that are not 0",
                       of_app(counted<datapath::report_xstats>));
-    commands.show("show port impair", "what befalls received frames, by path", of_app(counted<all_impairments>));
+    commands.show("show port impair", "counters of fault injection by path", of_app(counted<all_impairments>));
     commands.show("show qp", "all queue pairs", [&app](const Words&) { return all_qps(app.runtime()); });
     show("show qp <number>", "one queue pair", of_qp<datapath::report_qp>, no_such_qp);
     show("show paths <number>", "the latest packets of a QP by virtual path; in rc mode, its only path",
@@ -159,7 +159,7 @@ void add_commands(Commands& commands, App& app) {
                   of_app(counted<datapath::report_multipath>));
     commands.show("show worker", "the transport's counters that are not 0", of_app(counted<datapath::report_workers>));
     commands.show("show drops", "frames dropped, by reason", of_app(counted<datapath::report_drops>));
-    commands.show("show neighbours", "who is known",
+    commands.show("show neighbours", "known neighbours",
                   [&app](const Words&) { return datapath::report_neighbours(app.runtime()); });
     const auto show_tent = [&](const char* what, const char* command, const char* help) {
         show(
@@ -167,17 +167,19 @@ void add_commands(Commands& commands, App& app) {
             [=](App& of, const Words&) { return of.has_engine() ? report_tent(command) : Report(); },
             [](App&, const Words&) { return std::string("no engine; a run of --mode spray has one"); });
     };
-    show_tent("devices", "devices", "ports as the engine sees them: learned bandwidth, bytes under way");
+    show_tent("devices", "devices", "ports as the engine sees them: learned bandwidth, bytes in flight");
     show_tent("rails", "rails", "the ways to each peer: state, bytes, errors");
     show_tent("policy", "policies", "policies in their order, and the transports that they allow");
     show_tent("queues", "priorities", "requests and waiting slices by priority");
-    show_tent("slots", "slots", "the time slots of this machine's processes: which is on, who may send");
+    show_tent("slots", "slots", "time slots of the processes of this machine: the current slot, and who may send");
     show_tent("transports", "transports", "bytes by transport");
-    add("set impair <port> <path> <changes>", "e.g. set impair rove0 all loss=0.01,delay_us=50", set_impair);
-    add("set transport mode#mtu#timeout#retries <value>", "of QPs that are made by the next start", set_transport);
-    add("port stop#start <number>", "as if its cable were pulled", switch_port);
-    add("clear stats", "all that is shown, and the present run, counts from here", clear_stats);
-    add("dump <number>", "all of a QP: its state, and each packet under way", [](App& of, const Words& words) {
+    add("set impair <port> <path> <changes>",
+        "change fault injection, for example set impair rove0 all loss=0.01,delay_us=50", set_impair);
+    add("set transport mode#mtu#timeout#retries <value>", "change an attribute of the QPs that the next start creates",
+        set_transport);
+    add("port stop#start <number>", "stop a port, as if its cable were unplugged, or start it", switch_port);
+    add("clear stats", "restart all counters and the results of the current run", clear_stats);
+    add("dump <number>", "the state of a QP and each packet in flight", [](App& of, const Words& words) {
         const std::optional<uint32_t> qpn = number(words[1]);
         const Report qp = qpn ? datapath::report_qp(of.runtime(), *qpn) : Report();
         if (qp.is_null()) return no_such_qp(of, {"", "", words[1]});

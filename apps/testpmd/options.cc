@@ -27,7 +27,7 @@ constexpr const char* kAbout =
     "  rove-testpmd -- --config config/loopback-a.toml\n"
     "  rove-testpmd -- --config config/loopback-b.toml --mode write --peer 127.0.0.1 --duration 5\n"
     "\n"
-    "What stands before -- goes to DPDK's EAL. QPs are spread over all ports of the configuration in turn.";
+    "Arguments before -- go to DPDK's EAL. QPs are spread over all ports of the configuration in turn.";
 constexpr std::array<const char*, 3> kPriorities = {"high", "medium", "low"};
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -111,75 +111,84 @@ Options parse(int argc, char** argv) {
     const std::map<std::string, Mode> modes{{"target", Mode::kTarget}, {"write", Mode::kWrite},
                                             {"read", Mode::kRead},     {"send", Mode::kSend},
                                             {"atomic", Mode::kAtomic}, {"spray", Mode::kSpray}};
-    app.add_option("--config", o.config, "ports and transport; default ./rove.toml, then /etc/rove/rove.toml")
+    app.add_option("--config", o.config,
+                   "configuration of ports and transport; default ./rove.toml, then /etc/rove/rove.toml")
         ->type_name("FILE");
     app.add_option_function<std::string>(
            "--mode", [&](const std::string& name) { p.mode = modes.at(name); },
-           "what to do: wait for peers (target), or drive one through verbs (write, read,\n"
+           "mode: wait for peers (target), or drive one through verbs (write, read,\n"
            "send, atomic: fetch-and-add) or through the engine (spray); default target")
         ->check(CLI::IsMember({"target", "write", "read", "send", "atomic", "spray"}))
         ->type_name("MODE");
-    app.add_option("--peer", o.peer, "the target's, for the TCP connection by which QPs find each other")
+    app.add_option("--peer", o.peer, "address of the target, for the TCP connection that exchanges QP numbers")
         ->type_name("HOST");
-    app.add_option("--tcp-port", o.tcp_port, "of that connection; default 18600")->check(CLI::Range(1, 65535));
-    auto* gid_index =
-        app.add_option("--gid-index", o.gid_index, "of the ports' addresses; default 1: the first that is configured")
-            ->check(CLI::Range(0, 255));
-    auto* size = app.add_option("--size", p.size, "bytes a message, or a block of spray; default 65536, of atomics 8")
+    app.add_option("--tcp-port", o.tcp_port, "port of that connection; default 18600")->check(CLI::Range(1, 65535));
+    auto* gid_index = app.add_option("--gid-index", o.gid_index,
+                                     "GID index of the ports' addresses; default 1: the first configured one")
+                          ->check(CLI::Range(0, 255));
+    auto* size = app.add_option("--size", p.size,
+                                "bytes of a message, or of a block in spray mode; default 65536, for atomics 8")
                      ->type_name("BYTES");
     auto* qps = app.add_option("--qps", p.qps, "queue pairs, 1 to 1024; default 1");
-    auto* depth = app.add_option("--depth", p.depth, "requests under way a QP, or a thread, 1 to 1024; default 16");
+    auto* depth =
+        app.add_option("--depth", p.depth, "requests in flight on each QP, or of each thread, 1 to 1024; default 16");
     auto* batch =
         app.add_option("--batch", o.batch, "requests posted together, as one list or batch, 1 to --depth; default 1");
     auto* mtu = app.add_option("--mtu", p.mtu,
-                               "path MTU of new QPs: 256, 512, ... 4096; default 4096, or what the ports allow");
-    auto* duration = app.add_option("--duration", o.duration_s, "how long a run lasts; default until stop or Ctrl-C")
+                               "path MTU of new QPs: 256, 512, ... 4096; default: the largest that the ports allow");
+    auto* duration = app.add_option("--duration", o.duration_s, "seconds of a run; default: until stop or Ctrl-C")
                          ->check(CLI::Range(0.001, 1e6))
                          ->check(number)
                          ->type_name("SECONDS");
-    auto* count = app.add_option("--count", o.count, "requests of a run, instead or if that is earlier")
+    auto* count = app.add_option("--count", o.count, "requests of a run, which then ends even before --duration")
                       ->check(CLI::Range(int64_t{1}, INT64_MAX));
     auto* rate = app.add_option("--rate", o.rate_gbps,
-                                "offer so much, and no more. Latency then counts from when a request was due")
+                                "rate to offer in Gb/s. Latency then counts from the time when a request was due")
                      ->check(CLI::Range(1e-6, 1e4))
                      ->check(number)
                      ->type_name("GBPS");
     auto* service_level = app.add_option_function<unsigned>(
         "--priority", [&](unsigned level) { p.service_level = static_cast<uint8_t>(level); },
-        "service level; with the default configuration 5 to 7 go first, 1 last");
+        "service level; by default 5 to 7 are served first, 1 last");
     service_level->check(CLI::Range(0, 7));
-    auto* verify = app.add_flag("--verify", p.verify,
-                                "every byte of every message. What is written is read back: latency is of both,\n"
-                                "with spray of the WRITE alone");
-    app.add_option("--stats-period", o.stats_period_s, "a table of ports, their paths and priorities so often")
+    auto* verify =
+        app.add_flag("--verify", p.verify,
+                     "compare every byte of every message. WRITEs are read back: the latency includes both,\n"
+                     "in spray mode only the WRITE");
+    app.add_option("--stats-period", o.stats_period_s,
+                   "seconds between two tables of ports, their paths and priorities")
         ->check(CLI::Range(1, 86400))
         ->type_name("SECONDS");
     const std::string spray = "spray";
     auto* tent = app.add_option("--tent", o.tent,
-                                "the engine's configuration, of both ends; config/tent/engine.toml has all keys")
+                                "configuration of the engine, for both ends; config/tent/engine.toml has all keys")
                      ->check(CLI::ExistingFile)
                      ->type_name("FILE")
                      ->group(spray);
     std::vector<CLI::Option*> of_spray;
-    of_spray.push_back(app.add_option("--threads", p.qps, "that submit, each --depth requests, 1 to 64; default 1"));
+    of_spray.push_back(
+        app.add_option("--threads", p.qps, "threads that submit, each with --depth requests, 1 to 64; default 1"));
     uint32_t slice_size = 0;
-    auto* slice = app.add_option("--slice-size", slice_size, "the least that a block is cut into; default 65536");
+    auto* slice = app.add_option("--slice-size", slice_size, "smallest slice of a block in bytes; default 65536");
     of_spray.push_back(slice->check(CLI::Range(4096, 1 << 30))->type_name("BYTES"));
     std::string mix;
-    auto* priorities = app.add_option("--priority-mix", mix, "shares of requests, as high:20,low:80; default high:1");
+    auto* priorities =
+        app.add_option("--priority-mix", mix, "shares of requests by priority, like high:20,low:80; default high:1");
     of_spray.push_back(priorities->type_name("MIX"));
-    of_spray.push_back(app.add_option("--read-share", o.read_share, "of requests that are READs, 0 to 1; default 0")
-                           ->check(CLI::Range(0.0, 1.0))
-                           ->check(number)
-                           ->type_name("SHARE"));
+    of_spray.push_back(
+        app.add_option("--read-share", o.read_share, "share of READs among the requests, 0 to 1; default 0")
+            ->check(CLI::Range(0.0, 1.0))
+            ->check(number)
+            ->type_name("SHARE"));
     for (CLI::Option* option : of_spray) option->group(spray);
-    app.add_option("--json", o.json, "a line of JSON for each run")->type_name("FILE");
-    app.add_option("--pcap", o.pcap, "what all ports send and receive, as pcapng (tools/wireshark/rove.lua shows it)")
+    app.add_option("--json", o.json, "write a line of JSON for each run to this file")->type_name("FILE");
+    app.add_option("--pcap", o.pcap, "capture all frames of all ports as pcapng (tools/wireshark/rove.lua decodes it)")
         ->type_name("FILE");
-    app.add_option("--cmdline-file", o.cmdline_file, "commands for the prompt, executed first")->type_name("FILE");
-    app.add_flag("-i,--interactive", o.interactive, "a prompt; try help, ? and the tabulator. Runs begin by start");
-    auto* auto_start = app.add_flag("--auto-start", o.auto_start,
-                                    "with --interactive or --cmdline-file: begin a run at once nevertheless");
+    app.add_option("--cmdline-file", o.cmdline_file, "execute the commands of this file first")->type_name("FILE");
+    app.add_flag("-i,--interactive", o.interactive,
+                 "show a prompt; try help, ? and the tabulator. The command start begins a run");
+    auto* auto_start =
+        app.add_flag("--auto-start", o.auto_start, "begin a run at once even with --interactive or --cmdline-file");
     const CLI::Validator filled([](std::string& text) { return text.empty() ? "is empty" : ""; }, "");
     for (CLI::Option* option : app.get_options()) option->check(filled);
     try {
