@@ -51,7 +51,7 @@ void read_runtime(Table table, Config& config) {
     config.workers = config.progress == Progress::kDedicated ? static_cast<uint32_t>(config.lcores.size()) : 1;
     config.eal_args = table.strings("eal", "EAL arguments such as [\"-m\", \"256\"]");
     if (std::ranges::any_of(config.eal_args, runs_code))
-        table.refuse(table.node("eal"), "eal", "nothing that loads or runs programs, unless rove-run --eal says so");
+        table.refuse(table.node("eal"), "eal", "arguments that load and run nothing; pass others by rove-run --eal");
     table.refuse_unknown();
 }
 
@@ -149,7 +149,7 @@ ImpairConfig read_impair(Table table) {
     impair.paths.assign(paths, impair.device);
     std::vector<bool> given(paths);
     for (Table& path : table.tables("path")) {
-        table.require("paths", "1.." + std::to_string(kMaxPaths) + ", beside the [[...path]] tables");
+        table.require("paths", "1.." + std::to_string(kMaxPaths) + "; the [[...path]] tables need it");
         const std::string allowed = "0.." + std::to_string(paths - 1) + ", each in one table only";
         path.require("index", allowed);
         uint32_t index = 0;
@@ -187,7 +187,7 @@ std::optional<std::string> read_gateway(Table& table, const char* key, bool ipv4
 void read_udp(Table& table, DeviceConfig& device, const char* port_allowed) {
     for (const char* key : {"addresses", "gateway_ipv4", "gateway_ipv6", "mac", "neighbour", "queues", "vlan"})
         if (table.any(key) != nullptr)
-            table.refuse(table.node(key), key, "none beside port = \"udp\": the kernel sees to that");
+            table.refuse(table.node(key), key, "no such key with port = \"udp\", where the kernel decides");
     // For the protocol, every host is on the port's link, because the kernel determines the next hop.
     for (const std::string& address : udp_addresses(device.port)) device.addresses.push_back(address + "/0");
     if (device.port != "udp" &&

@@ -183,8 +183,8 @@ bool EthdevPort::open(DeviceConfig& config, const std::vector<rte_mempool*>& poo
     if (!config.mac || mac_ == wire::MacAddress{} || *config.mac == mac_) return true;
     if (const int result = receive_at(*config.mac); result != 0) {
         *error = "port '" + config.port + "': got mac = \"" + to_string(*config.mac) +
-                 "\", which it can neither take nor receive at beside its own (" + rte_strerror(-result) +
-                 "); allowed: \"" + to_string(mac_) + "\"";
+                 "\", which it cannot use, neither in place of its own address nor in addition to it (" +
+                 rte_strerror(-result) + "); allowed: \"" + to_string(mac_) + "\"";
         return false;
     }
     return true;

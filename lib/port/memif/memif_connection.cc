@@ -157,7 +157,7 @@ bool MemifConnection::receive(Received* received) {
         if (received->files.size() == kMaxFiles) {
             disconnect("too many file descriptors");
         } else {
-            lack("no descriptor for what the peer sends", EMFILE);
+            lack("no free descriptor for a descriptor of the peer", EMFILE);
         }
     }
     return state_ != State::kClosed;

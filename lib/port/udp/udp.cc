@@ -33,7 +33,7 @@ uint64_t dropped_by(int file) {
 
 bool UdpPort::open(const DeviceConfig& config, std::string* error) {
     if (config.addresses.empty()) {
-        *error = "port 'udp': no default route tells which address it shall have. Allowed: port = \"udp:ADDRESS\"";
+        *error = "port 'udp': there is no default route, so it has no address. Allowed: port = \"udp:ADDRESS\"";
         return false;
     }
     name_ = "port '" + config.port + "'";
