@@ -68,7 +68,8 @@ Engine::Engine(const ::rove::tent::Config& config)
 
 Status Engine::start(const ::rove::tent::Config& config, std::unique_ptr<Engine>* out) {
     set_log_level(config.log_level);
-    // A program may end with an engine: its threads use TLS until the process has gone.
+    // OpenSSL must not clean up at exit: a program may end while its engine exists, whose threads use TLS until the
+    // process ends.
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
     std::unique_ptr<Engine> engine(new Engine(config));
     Status status = engine->open();
@@ -113,11 +114,11 @@ Status Engine::open() {
     host_ = place.host;
     address_ = join_address(host_, place.port != 0 ? place.port : server_.port());
     if (names_ == nullptr) {
-        name_ = address_;  // as p2p has it: whoever knows the name can ask us
+        name_ = address_;  // like Mooncake's p2p: the name suffices to ask this engine
     } else {
         name_ = config.local_segment_name.empty() ? made_up_name() : config.local_segment_name;
     }
-    server_.start();  // its answers contain all of the above
+    server_.start();  // its answers contain everything set above
     if (names_ != nullptr) status = names_->publish(name_, address_);
     if (!status.ok()) return status;
     peers_.set_local(name_, address_);

@@ -61,7 +61,7 @@ class Engine {
     uint16_t rpc_port() const { return server_.port(); }
     std::vector<std::string> device_names() const;
     Core& core() { return core_; }
-    RdmaPorts* ports() { return ports_.get(); }  // null: there are none
+    RdmaPorts* ports() { return ports_.get(); }  // null without RDMA ports
     Peers& peers() { return peers_; }
 
     // --- segments ---
@@ -78,13 +78,13 @@ class Engine {
     Status free_memory(void* address);
 
     // --- transfers ---
-    // 0: no room for a batch of so many tasks.
+    // Returns 0 if there is no room for a batch of this many tasks.
     uint64_t allocate_batch(size_t capacity);
     Status free_batch(uint64_t id);
     Status submit(uint64_t id, std::span<const Request> requests, const NotificationText* notification);
     Status cancel(uint64_t id, size_t task);
     Status task_status(uint64_t id, size_t task, TaskStatus* out);
-    // Of all tasks submitted so far.
+    // Returns the states of all submitted tasks.
     Status task_statuses(uint64_t id, std::vector<TaskStatus>* out);
     Status overall_status(uint64_t id, TaskStatus* out);
 
@@ -93,8 +93,8 @@ class Engine {
     std::vector<NotificationText> take_notifications();
 
   private:
-    static constexpr uint32_t kBatches = 16384;      // at once
-    static constexpr size_t kMaxBatchTasks = 65536;  // of one batch
+    static constexpr uint32_t kBatches = 16384;      // limit on existing batches
+    static constexpr size_t kMaxBatchTasks = 65536;  // limit on the tasks of one batch
 
     explicit Engine(const ::rove::tent::Config& config);
     Status open();
@@ -118,11 +118,11 @@ class Engine {
     Status add_memory(std::shared_ptr<LocalBuffer> buffer);
     Status remove_memory(LocalBuffer& buffer);
     Batch* find_batch(uint64_t id) const;
-    Batch* take_free_batch(uint32_t lane);  // null: there is none
-    Batch* new_batch();                     // null: there are kBatches
+    Batch* take_free_batch(uint32_t lane);  // returns null if the list is empty
+    Batch* new_batch();                     // returns null if kBatches exist
     void recycle(Batch& batch);
     void free_dropped_tasks();
-    // Has a task of its buffer and of its peer begun, unless it fails. `*waited` is set if that may have taken long.
+    // Lets a task begin at its buffer and its peer, unless it fails. Sets `*waited` if that may have taken long.
     Status prepare(const Request& request, uint64_t now_ns, Task* task, bool* waited);
     Status find_ends(const Request& request, Task* task, bool* waited);
     Status select(const Request& request, uint64_t now_ns, Task* task, bool* waited);
@@ -142,11 +142,12 @@ class Engine {
     Peers peers_;
     Background background_;
     std::shared_ptr<RdmaPorts> ports_;
-    IoUringBackend* io_uring_ = nullptr;  // of the first shard
+    IoUringBackend* io_uring_ = nullptr;  // the first shard's
     std::string name_, host_;
-    std::string address_;  // host:port of our control server for others
+    std::string address_;  // host:port of our control server, as others reach it
 
-    std::map<std::string, uint32_t> leases_;  // connections that hold one, by owner; the control server's thread's
+    // Connections that hold a lease, by owner; only the control server's thread uses it.
+    std::map<std::string, uint32_t> leases_;
 
     LocalMemory memory_;
     TcpServer tcp_server_;
@@ -157,18 +158,18 @@ class Engine {
     std::array<std::atomic<Batch*>, kBatches> batches_{};
     std::mutex batch_mutex_;  // for new ones
     std::vector<std::unique_ptr<Batch>> all_batches_;
-    // Batches that were recycled, by the lane of who allocated them: a thread gets its own again, whose tasks know the
-    // ends of its requests, and writes where others seldom do.
+    // Recycled batches, by the lane of the thread that allocated them. A thread gets its own batches again, whose tasks
+    // remember the ends of its requests, and it writes where other threads seldom do.
     struct alignas(64) FreeBatches {
-        // Slot + 1 of the batch that came last, and above it how often that has changed: whoever takes it sees that
-        // nobody else has.
+        // Slot + 1 of the batch that was added last. The upper bits count changes, so that a thread that takes the
+        // batch detects any other thread's change.
         std::atomic<uint64_t> last{0};
     };
     std::array<FreeBatches, kThreadLanes> free_batches_;
     static constexpr uint64_t kSlotMask = 0xFFFF, kChange = kSlotMask + 1;
     static_assert(kBatches <= kSlotMask);
 
-    // Batches that nobody uses keep the memory of their tasks, so many in all (80 MiB); of a few tasks they always do.
+    // Unused batches keep the memory of their tasks up to this number of tasks (80 MiB); small batches always keep it.
     static constexpr uint32_t kFewTasks = 16, kMaxKeptTasks = 131'072;
     std::atomic<uint32_t> kept_tasks_{0};
     std::mutex dropped_mutex_;

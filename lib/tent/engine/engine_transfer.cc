@@ -12,11 +12,12 @@ namespace rove::tent {
 
 namespace {
 
-// The documented 64 slices of a READ and 32 of a WRITE make slices of 2 MiB out of 64 MiB: HIGH would wait for one that
-// was just posted, and a rail that slows down would have megabytes in flight. T-1 leaves the number open.
+// The documented limits of 64 slices for a READ and 32 for a WRITE would cut 64 MiB into slices of 2 MiB: HIGH would
+// wait for one that was just posted, and a rail that slows down would have megabytes in flight. T-1 leaves the number
+// open.
 constexpr uint32_t kMaxSlicesPerRequest = 512;
-constexpr uint32_t kShortWalk = 16;  // tasks that are looked at in no more time than it takes to remember where one was
-constexpr uint64_t kMaxSliceBytes = uint64_t{1} << 30;  // half of what one work request may carry (IBTA 9.7.7)
+constexpr uint32_t kShortWalk = 16;  // a walk over this many tasks costs less than to remember the position
+constexpr uint64_t kMaxSliceBytes = uint64_t{1} << 30;  // half of the largest work request (IBTA 9.7.7)
 constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 45;
 
 uint32_t max_slices(uint64_t length) {
@@ -118,13 +119,13 @@ Status Engine::free_batch(uint64_t id) {
     Batch* batch = find_batch(id);
     if (batch == nullptr) return bad_batch(id);
     const uint32_t users = batch->users.fetch_and(~Batch::kProgram);
-    if ((users & Batch::kProgram) == 0) return bad_batch(id);  // by another thread
+    if ((users & Batch::kProgram) == 0) return bad_batch(id);  // another thread has freed it
     if (users == Batch::kProgram) core_.recycle(*batch);
     return {};
 }
 
-// The buffer and the peer of the request before are most often those of this one, too, and need no lookup: a task
-// begins with them, and if nothing was unregistered or closed by then, it keeps them (LocalMemory, Peers: change()).
+// Most requests have the buffer and the peer of the previous one, which then need no lookup: the task begins with them,
+// and keeps them if nothing was unregistered or closed meanwhile (LocalMemory, Peers: change()).
 [[gnu::always_inline]] inline Status Engine::find_ends(const Request& request, Task* task, bool* waited) {
     bool found = task->peer != nullptr && task->handle == request.target_id && task->peer->is_there();
     if (found) {
@@ -133,7 +134,7 @@ Status Engine::free_batch(uint64_t id) {
         if (!found) task->peer->tasks.undo_begin();
     }
     if (!found) {
-        *waited = true;  // perhaps
+        *waited = true;  // it may have waited
         Status status = peers_.acquire(request.target_id, &task->peer, &task->peers_change);
         task->handle = request.target_id;
         if (!status.ok()) return status;
@@ -235,8 +236,8 @@ Status Engine::prepare(const Request& request, uint64_t now_ns, Task* task, bool
     return status;
 }
 
-// Says how each request is cut, and takes slices for all of them. kTooManyRequests: there are not so many. The shard of
-// a single one is locked on the way, if nobody else has it: what it gave back last is at hand.
+// Decides how each request is cut, and takes slices for all of them. Returns kTooManyRequests if there are too few. For
+// a single request it also tries to lock the shard, whose last returned slices are then available.
 [[gnu::always_inline]] inline Status Engine::take_slices(std::span<Task> tasks, DriveGuard* drive, Slice** first) {
     uint64_t total = 0;
     uint8_t lowest = 0;

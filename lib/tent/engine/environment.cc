@@ -22,7 +22,7 @@ struct Variable {
     Kind kind = Kind::kPlain;
 };
 
-// Of two for one key the later is stronger, as it is in the original.
+// If two variables set one key, the later row wins, like in Mooncake.
 constexpr Variable kVariables[] = {
     {"MC_LOG_LEVEL", "log_level"},
     {"MC_GID_INDEX", "transports/rdma/device/gid_index"},
@@ -42,7 +42,7 @@ constexpr Variable kVariables[] = {
     {"TENT_METRICS_HTTP_PORT", "metrics/http_port"},
 };
 
-// Of the original, which mean nothing here.
+// Variables of Mooncake that have no meaning here.
 constexpr const char* kForeign[] = {
     "MC_CUSTOM_TOPO_JSON",
     "MC_DISABLE_GPU_DIRECT_RDMA",

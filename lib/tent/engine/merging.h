@@ -12,9 +12,9 @@
 
 namespace rove::tent {
 
-// Links those of `tasks` that are adjacent, both here and at the peer, and have the same direction, priority, hint,
-// policy, devices, transport, deadline and registered buffers. One leader carries up to `most_bytes`. The tasks must be
-// as prepare() leaves them.
+// Links tasks that are adjacent both here and at the peer, and that agree in direction, priority, hint, policy,
+// devices, transport, deadline and registered buffers. One leader carries up to `most_bytes`. The tasks must be as
+// prepare() leaves them.
 void merge_neighbours(std::span<Task> tasks, uint64_t most_bytes);
 
 // Returns the bytes of a leader and all its parts.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See own_sockets.h. Nobody has to say that a socket was closed: another one of the same number has another inode.
+// Implements own_sockets.h. Closing a socket needs no note: a later socket with the same number has a different inode.
 #include "tent/engine/own_sockets.h"
 
 #include <sys/stat.h>
@@ -14,9 +14,10 @@ namespace rove::tent {
 
 namespace {
 
-std::array<std::atomic<uint64_t>, 65536> inodes{};  // by descriptor; 0: none was noted. Higher ones stay open.
+// Indexed by descriptor; 0: none was noted. Higher descriptors stay open.
+std::array<std::atomic<uint64_t>, 65536> inodes{};
 
-// 0: it is not open.
+// Returns 0 if the descriptor is not an open socket.
 uint64_t inode(int fd) {
     struct stat status {};
     return fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;

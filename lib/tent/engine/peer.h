@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A segment that was opened: who owns it, what it publishes, and the channels to it.
+// An opened segment: its owner, the content that the owner publishes, and the channels to it.
 #pragma once
 
 #include <sys/socket.h>
@@ -26,7 +26,8 @@ namespace rove::tent {
 
 class Peer {
   public:
-    // `address`: of the control server, if it is known by now. A file has none: there is no process to ask.
+    // `address` is the control server's, if it is known already. It is unused for a file, where there is no process to
+    // ask.
     Peer(std::string name, std::string address, const Credentials& credentials);
     ~Peer() { set_lease(-1); }
     Peer(const Peer&) = delete;
@@ -34,14 +35,14 @@ class Peer {
 
     const std::string& name() const { return name_; }
     bool is_file() const { return is_file_; }
-    // What our connections to it are called there, by nobody else: a random text that nobody else is told.
+    // Returns the random text under which the peer knows our connections. No other process learns it.
     const std::string& owner() const { return owner_; }
     ControlClient& control() { return control_; }
-    // Whose its tasks are (shard.h).
+    // Returns the shard that owns the peer's tasks (shard.h).
     uint8_t shard() const { return shard_; }
-    void set_shard(uint8_t shard) { shard_ = shard; }  // before others know of it
+    void set_shard(uint8_t shard) { shard_ = shard; }  // called before other threads know the peer
 
-    // Any thread. Not null once it was described.
+    // Returns the description, which is not null once the peer was described. Any thread may call it.
     std::shared_ptr<const SegmentDesc> segment() const {
         const std::lock_guard lock(mutex_);
         return segment_;
@@ -51,7 +52,7 @@ class Peer {
         segment_ = std::move(segment);
         current_.store(segment_.get());
     }
-    // The same process publishes this now.
+    // Replaces the description by a newer one of the same process.
     void update_segment(std::shared_ptr<const SegmentDesc> segment, uint64_t now_ns) {
         const std::lock_guard lock(mutex_);
         withdrawn_.note(*segment_, *segment, now_ns);
@@ -63,11 +64,12 @@ class Peer {
         const std::lock_guard lock(mutex_);
         return withdrawn_.may_return(address, length, now_ns);
     }
-    // Whether segment() would be this one: spares the lock. Whoever has it keeps another one from its place in memory.
+    // Returns true if segment() would return this one, without taking the lock. The caller's reference keeps another
+    // description from reusing its address.
     bool is_current(const std::shared_ptr<const SegmentDesc>& segment) const {
         return segment != nullptr && segment.get() == current_.load(std::memory_order_acquire);
     }
-    // Described, and its channels are open.
+    // Returns true once the peer is described and its channels are open.
     bool known() const { return known_.load(std::memory_order_acquire); }
     void set_known() {
         for (size_t i = 0; i < kTransports; ++i)
@@ -91,11 +93,11 @@ class Peer {
         return lease_ >= 0;
     }
 
-    // Null if the transport does not reach it. For whoever has begun a task (Peers::acquire) with a peer that is known,
-    // they stay as they are; the holder of the drive lock sees all of them, too.
+    // Returns the channel, or null if the transport does not reach the peer. Channels stay while a task has begun
+    // (Peers::acquire) with a known peer; the holder of the drive lock sees all of them, too.
     Channel* channel(Transport transport) const { return channels_[static_cast<size_t>(transport)].get(); }
     std::unique_ptr<Channel>& slot(size_t transport) { return channels_[transport]; }
-    // Transports (1 << id) to which it is worth giving a request for `remote` now.
+    // Returns the transports, as bits (1 << id), that can be tried for a request to `remote` now.
     uint32_t available(const BufferDesc& remote) const {
         uint32_t transports = 0;
         for (uint32_t rest = reaching_; rest != 0; rest &= rest - 1)
@@ -103,21 +105,21 @@ class Peer {
         return transports;
     }
 
-    // Its process has ended, as far as we know: requests fail until it is opened anew.
+    // True if the process is known to have ended: requests fail until the segment is opened again.
     std::atomic<bool> gone{false};
-    TaskCount tasks;  // under way, and calls that are about to use its channels
+    TaskCount tasks;  // tasks in progress, and calls that are about to use its channels
     Outbox outbox;
     RefusedTasks refused;
-    std::atomic<uint32_t> handles{0};  // given to the program and not closed
-    // Of Peers. Held while its process is asked for what it publishes, which may take seconds.
+    std::atomic<uint32_t> handles{0};  // open handles that the program has
+    // Used by Peers. Held during a question for the process's description, which may take seconds.
     std::mutex asking;
-    std::atomic<uint64_t> asked{0};      // how often it was
-    uint64_t answered = 0;               // the last of these that it answered
-    uint64_t failed_ns = 0;              // when it was last tried to open it in vain
-    Status failure;                      // ... and why
-    std::atomic<uint64_t> sought_ns{0};  // when its process was last looked for, after it had gone
-    std::atomic<bool> is_sought{false};  // by a job, at the moment
-    std::atomic<bool> is_other{false};   // it is back with other devices: its handles cannot follow
+    std::atomic<uint64_t> asked{0};      // number of questions
+    uint64_t answered = 0;               // number of the last question that it answered
+    uint64_t failed_ns = 0;              // time of the last failed attempt to open it
+    Status failure;                      // the reason for that failure
+    std::atomic<uint64_t> sought_ns{0};  // time of the last search for the process after it ended
+    std::atomic<bool> is_sought{false};  // true while a job searches for it
+    std::atomic<bool> is_other{false};   // the process has returned with other devices, so its handles stay invalid
 
   private:
     const std::string name_;

@@ -31,11 +31,11 @@ std::string made_up_owner() {
     return to_hex(bytes);
 }
 
-constexpr uint64_t kOpenNs = 3'000'000'000;  // for a peer to answer when it is opened
-constexpr uint64_t kAskNs = 1'000'000'000;   // ... and later
-constexpr uint64_t kAgainNs = 200'000'000;   // a peer that has gone is not asked more often
-constexpr uint64_t kBackNs = 20'000'000;     // so long a request waits for one that may be back
-constexpr unsigned kFirstNapUs = 1000;       // while memory may return; each is twice as long as the one before
+constexpr uint64_t kOpenNs = 3'000'000'000;  // how long a peer may take to answer when it is opened
+constexpr uint64_t kAskNs = 1'000'000'000;   // how long it may take later
+constexpr uint64_t kAgainNs = 200'000'000;   // the shortest interval between questions to a peer that ended
+constexpr uint64_t kBackNs = 20'000'000;     // how long a request waits for a peer that may have returned
+constexpr unsigned kFirstNapUs = 1000;       // the first pause while memory may return; each one doubles
 
 bool same_devices(const SegmentDesc& a, const SegmentDesc& b) {
     return std::equal(a.devices.begin(), a.devices.end(), b.devices.begin(), b.devices.end(),
@@ -122,16 +122,16 @@ Status Peers::open(const std::string& name, uint64_t* handle) {
                 if (one != nullptr && one->name() == name && !one->gone.load()) peer = one;
         if (peer == nullptr) {
             opening_.push_back(peer = std::make_shared<Peer>(name, "", core_.credentials()));
-            if (!peer->is_file()) peer->set_shard(core_.next_shard());  // one ring for all files
+            if (!peer->is_file()) peer->set_shard(core_.next_shard());  // all files share one ring
         }
-        peer->handles.fetch_add(1);  // now: so that nobody closes it meanwhile
+        peer->handles.fetch_add(1);  // counted now, so that nothing closes it meanwhile
     }
     const uint64_t begun_ns = monotonic_ns();
     Status status;
     if (!peer->known()) {
         const std::lock_guard asking(peer->asking);
         if (peer->failed_ns > begun_ns) {
-            status = peer->failure;  // of another who opened it at the same time
+            status = peer->failure;  // another thread tried to open it at the same time
         } else if (!peer->known()) {
             status = connect(peer);
             if (!status.ok()) {
@@ -200,7 +200,7 @@ Status Peers::make_present(const std::shared_ptr<Peer>& owned) {
     return {Code::kRpcServiceError, "segment '" + peer.name() + "': its process has gone"};
 }
 
-// A process that has gone may be back, at another address too.
+// Looks for a process that ended, which may have returned at another address.
 void Peers::seek(const std::shared_ptr<Peer>& peer) {
     std::string address;
     std::shared_ptr<const SegmentDesc> segment;
@@ -282,8 +282,8 @@ void Peers::refresh_all_refused(Peer& peer) {
     }
 }
 
-// A connection whose end tells each process that the other one has ended. What we connect to the peer is there as long
-// as it is.
+// Opens a connection whose end tells each process that the other has ended. It lasts as long as our connections to the
+// peer.
 bool Peers::lease(const std::shared_ptr<Peer>& peer) {
     const uint64_t deadline_ns = monotonic_ns() + kAskNs;
     std::string why;
@@ -295,7 +295,7 @@ bool Peers::lease(const std::shared_ptr<Peer>& peer) {
     bool is_ok = false;
     if (!answer || !get(*answer, "ok", &is_ok) || !is_ok) return false;
     peer->set_lease(note_socket(fcntl(stream.fd(), F_DUPFD_CLOEXEC, 0)));
-    // Nothing more is said on it.
+    // The connection carries no further messages.
     server_.watch(stream.release(), [this, weak = std::weak_ptr(peer)] {
         const auto peer = weak.lock();
         if (peer != nullptr) core_.jobs().add(peer->name(), [this, peer] { lost(peer); });
@@ -304,8 +304,8 @@ bool Peers::lease(const std::shared_ptr<Peer>& peer) {
 }
 
 void Peers::lost(const std::shared_ptr<Peer>& peer) {
-    if (!peer->has_lease()) return;  // we ended it
-    // Perhaps only the connection was lost.
+    if (!peer->has_lease()) return;  // we closed it
+    // The process may be alive although the connection was lost.
     if (is_same_process(*peer) && (peer->handles.load() == 0 || lease(peer))) return;
     set_gone(*peer);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The segments that the program has opened, by handle: finding their owners, noticing that they have gone or are back.
+// The segments that the program has opened, by handle. Finds their owners, and detects that a process ended or
+// returned.
 #pragma once
 
 #include <atomic>
@@ -26,33 +27,36 @@ class Peers {
     // `names`: null if a segment's name is its address.
     Peers(Core& core, ControlServer& server, Names* names) : core_(core), server_(server), names_(names) {}
 
-    // Our own segment, at `address`.
+    // Sets our own segment, at `address`.
     void set_local(std::string name, std::string address);
-    // A handle. kRpcServiceError: nobody answers there, or not as they must; kInvalidArgument: no such name or file;
-    // kMetadataError.
+    // Opens a segment and returns its handle. Errors: kRpcServiceError (no valid answer from there), kInvalidArgument
+    // (no such name or file), kMetadataError.
     Status open(const std::string& name, uint64_t* handle);
-    // kInvalidEntry: no such handle. Requests under way go on.
+    // Closes a handle; requests in progress continue. Error: kInvalidEntry (no such handle).
     Status close(uint64_t handle);
-    // The peer of a handle, with its process there as far as we know. One that has gone is looked for, by a job. A task
-    // has begun with it: its channels stay until that is finished, or its beginning undone. `*change` is change() when
-    // it was found. kInvalidEntry: no such handle; kRpcServiceError: it has gone.
+    // Returns the peer of a handle whose process is alive as far as known; a job looks for one that ended. A task
+    // begins with the call: the peer's channels stay until the task is finished or its beginning undone. Sets `*change`
+    // to change() at the time of the lookup. Errors: kInvalidEntry (no such handle), kRpcServiceError (the process has
+    // ended).
     Status acquire(uint64_t handle, std::shared_ptr<Peer>* out, uint64_t* change);
-    // Another number after a handle was opened or closed. Whoever has begun a task with a peer, and sees the number
-    // with which it was found, has it as with acquire().
+    // Returns a number that changes whenever a handle is opened or closed. A caller that has begun a task with a peer,
+    // and sees the number of its lookup again, holds the peer like after acquire().
     uint64_t change() const { return change_.load(); }
-    // Fetches what it publishes now: asks, unless it has answered somebody who began to after this call.
+    // Fetches the peer's current description. Sends no question if the peer has answered one that began after this
+    // call.
     Status refresh(Peer& peer);
-    // The same, and again while memory of [address, address + length) may return. `*segment`: what it is then.
+    // Does the same, and repeats it while memory of [address, address + length) may return. Sets `*segment` to the
+    // result.
     Status refresh_for(Peer& peer, uint64_t address, uint64_t length, std::shared_ptr<const SegmentDesc>* segment);
-    // Has a job do so for tasks that the peer refuses, and calls Shard::refreshed(). With the drive lock.
+    // Lets a job refresh the peer for refused tasks, and then call Shard::refreshed(). Needs the drive lock.
     void refresh_refused(Task& task);
-    // The store says that the process of this name may have gone, come or moved; "": any may have. Whoever has opened
-    // it learns so, by a job.
+    // Handles a message of the store that the process with this name may have ended, appeared or moved; "" means any
+    // process. A job informs the peers that have opened it.
     void changed(const std::string& name);
-    // Ends what is closed and idle. The background thread calls it every now and then.
+    // Frees peers that are closed and idle. The background thread calls it at intervals.
     void tidy();
     std::vector<std::shared_ptr<Peer>> all() const;
-    // The engine ends: all channels with what is under way on them.
+    // Closes all channels with the requests on them, when the engine ends.
     void clear();
 
   private:

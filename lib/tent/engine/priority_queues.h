@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waits of a transport: requests with their slices, in lists by priority (T-10, T-11). Units: nanoseconds of
+// The waiting requests of a transport with their slices, in lists by priority (T-10, T-11). Units are nanoseconds of
 // CLOCK_MONOTONIC.
 //
-// 1. Any thread submits to a transport's Intake: one compare-and-swap for a request with all its slices. The driver
-//    takes all of it at once, in order. (An rte_ring would do, but its enqueuers wait for each other: one that lost its
-//    core holds up all.) There is always room: slices are counted once, by their pool (task.h), which refuses a batch
-//    whole.
-// 2. From there each request goes to the PriorityQueues of the channel that it is for. Levels are drained across all
-//    channels and transports, HIGH of all before MEDIUM of all before LOW of all (shard.h).
-// 3. Promotion is of a request: one of which nothing was taken for priority_promotion_timeout_us goes one level up, and
-//    is back at its own when a slice of it was taken. So each gets on, however long the queue in front of it, and a
-//    bulk transfer does not come to stand in front of HIGH with all that it has. It keeps its priority for the gate of
-//    the slots.
+// 1. Any thread submits to a transport's Intake, with one compare-and-swap for a request and all its slices. The driver
+//    takes all of them at once, in order. An rte_ring would also work, but its enqueuers wait for each other, so one
+//    that lost its core would stop all. There is always room: the slices' pool (task.h) counts them, and refuses a
+//    batch as a whole.
+// 2. From there each request moves to the PriorityQueues of its channel. Levels are drained across all channels and
+//    transports: HIGH of all before MEDIUM of all before LOW of all (shard.h).
+// 3. Requests are promoted, not slices. A request that had no slice taken for priority_promotion_timeout_us moves up
+//    one level, and returns to its own level after a slice was taken. Each request thus makes progress, however long
+//    the queue in front of it, and a bulk transfer does not enter the HIGH level with all its slices. The gate of the
+//    slots still sees its own priority.
 #pragma once
 
 #include <array>
@@ -22,16 +22,16 @@
 
 namespace rove::tent {
 
-// A slice; belongs to the queues while it waits.
+// A slice, which belongs to the queues while it waits.
 struct Queued {
     Queued* next = nullptr;
 };
 
-// A request, as far as it waits: its slices that are not under way. A Task is one.
+// The waiting part of a request: its slices that are not in flight. Task derives from it.
 struct Waiting {
     static constexpr uint8_t kNowhere = kPriorities;
 
-    Waiting* next = nullptr;  // in its list; in the Intake, the one before it
+    Waiting* next = nullptr;  // the next one in its list; in the Intake, the one before it
     Waiting* before = nullptr;
     Queued* first = nullptr;
     Queued* last = nullptr;
@@ -58,7 +58,7 @@ class Intake {
     alignas(64) std::atomic<Waiting*> newest_{nullptr};
 };
 
-// Of one channel. The driver's only.
+// The waiting requests of one channel. Only the driver uses it.
 class PriorityQueues {
   public:
     explicit PriorityQueues(const QueueConfig& config) : config_(config) {}
@@ -77,16 +77,17 @@ class PriorityQueues {
     // Takes all slices of a request that is listed, chained by `next`.
     Queued* take_all(Waiting& request);
     bool empty() const { return levels_listed_ == 0; }
-    // Bit (1 << level) for each at which something waits.
+    // Returns bit (1 << level) for each level at which requests wait.
     uint8_t levels() const { return levels_listed_; }
-    // Promotes what has waited too long: to be called every promotion_interval_ns.
+    // Promotes requests that have waited too long. Must be called every promotion_interval_ns.
     void promote(uint64_t now_ns);
-    // A request of which nothing was taken, nor of any in its list, and whose `since_ns` is not after `before_ns`;
-    // null: there is none.
+    // Returns a request that had no slice taken, like all others in its list, and whose `since_ns` is not after
+    // `before_ns`; or null.
     Waiting* stuck(uint64_t before_ns) const;
 
-    uint32_t depth(Priority priority) const { return depth_[index(priority)]; }  // slices waiting, by own priority
-    uint64_t promoted(Priority priority) const { return promoted_[index(priority)]; }  // promotions of requests
+    uint32_t depth(Priority priority) const { return depth_[index(priority)]; }  // waiting slices by their own priority
+    // Promotions by the requests' own priority.
+    uint64_t promoted(Priority priority) const { return promoted_[index(priority)]; }
 
   private:
     struct List {
@@ -102,8 +103,8 @@ class PriorityQueues {
     const QueueConfig config_;
     uint8_t levels_listed_ = 0;
     std::array<uint32_t, kPriorities> depth_{};
-    std::array<uint32_t, kPriorities> listed_{};                    // requests by level
-    std::array<std::array<List, kPriorities>, kPriorities> lists_;  // by level, then by own priority
+    std::array<uint32_t, kPriorities> listed_{};                    // number of requests by level
+    std::array<std::array<List, kPriorities>, kPriorities> lists_;  // indexed by level, then by own priority
     std::array<uint64_t, kPriorities> promoted_{};
 };
 

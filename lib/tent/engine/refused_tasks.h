@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks to which a peer refused access. They wait until the peer has been asked what it publishes now. One job at a
-// time asks for all of them.
+// Tasks to which a peer refused access. They wait until the peer has sent its current description. One job at a time
+// asks for all of them.
 #pragma once
 
 #include <mutex>

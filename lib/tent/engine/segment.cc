@@ -10,7 +10,8 @@ namespace rove::tent {
 const BufferDesc* SegmentDesc::find(uint64_t address, uint64_t length) const {
     auto at = std::upper_bound(buffers.begin(), buffers.end(), address,
                                [](uint64_t value, const BufferDesc& buffer) { return value < buffer.address; });
-    // Buffers may overlap: one that begins earlier may reach further. Most often the first that is looked at holds it.
+    // Buffers may overlap, so one that begins earlier may reach further. In most cases the first one contains the
+    // range.
     while (at != buffers.begin()) {
         --at;
         if (length <= at->length && address - at->address <= at->length - length) return &*at;

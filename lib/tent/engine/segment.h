@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a peer publishes of itself: its devices, and the memory that others may read and write. Travels as JSON; what
-// comes from the network is checked. Units: bytes.
+// The description that a peer publishes: its devices, and the memory that others may read and write. It travels as
+// JSON, and data from the network is checked. Units are bytes.
 #pragma once
 
 #include <array>
@@ -19,16 +19,17 @@ namespace rove::tent {
 
 // The prefix of the name of a segment that is a file.
 inline constexpr std::string_view kFileScheme = "file://";
-inline constexpr size_t kMaxDevices = 64;      // as bits of a policy's device mask
-inline constexpr size_t kMaxBuffers = 100000;  // of one segment
+inline constexpr size_t kMaxDevices = 64;      // the number of bits in a policy's device mask
+inline constexpr size_t kMaxBuffers = 100000;  // limit for one segment
 
 struct BufferDesc {
     uint64_t address = 0, length = 0;
-    std::string location;            // "cpu:0", "*"
-    bool writable = true;            // by others: GlobalReadWrite; else GlobalReadOnly
-    std::vector<uint32_t> rkeys;     // by the owner's device
-    std::vector<uint8_t> ranks;      // how far it is from each of the owner's devices (ranks.h); empty: near to all
-    std::optional<ObjectId> shared;  // the memory that holds it, if others of this machine can map that
+    std::string location;         // "cpu:0", "*"
+    bool writable = true;         // true for kGlobalReadWrite, false for kGlobalReadOnly
+    std::vector<uint32_t> rkeys;  // indexed by the owner's device
+    std::vector<uint8_t> ranks;   // distances to the owner's devices (ranks.h); empty: near to all
+    std::optional<ObjectId>
+        shared;  // the shared memory that contains it, if other processes on this machine can map it
 };
 
 struct DeviceDesc {
@@ -44,13 +45,13 @@ enum class SegmentKind : uint8_t { kMemory, kFile };
 struct SegmentDesc {
     SegmentKind kind = SegmentKind::kMemory;
     std::string name;
-    uint64_t instance = 0;      // of the process: another after a restart
+    uint64_t instance = 0;      // identifies the process; changes with a restart
     std::string shm_server;     // name of its ShmServer
-    bool same_machine = false;  // that server answers us: does not travel
-    std::string data_address;   // host:port of the tcp transport, "" without
+    bool same_machine = false;  // true if that server answers us; not sent
+    std::string data_address;   // host:port of the tcp transport, or ""
     std::vector<DeviceDesc> devices;
-    std::vector<BufferDesc> buffers;       // by address
-    std::shared_ptr<const OpenFile> file;  // of a file, which we have open ourselves: it does not travel
+    std::vector<BufferDesc> buffers;       // sorted by address
+    std::shared_ptr<const OpenFile> file;  // the file that this process has opened; not sent
 
     // Returns the buffer that holds all of [address, address + length), or null.
     const BufferDesc* find(uint64_t address, uint64_t length) const;

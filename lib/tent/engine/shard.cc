@@ -25,7 +25,7 @@ struct ThreadUse {
 };
 
 ThreadUse use_of_thread() {
-    rusage usage{};  // its times are those of the last tick
+    rusage usage{};  // its times are as old as the last tick
     getrusage(RUSAGE_THREAD, &usage);
     timespec ran{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
@@ -76,13 +76,13 @@ void Shard::drive() {
     Lock lock = try_lock();
     if (!lock.owns_lock()) {
         work_unlocked();
-        // Whoever drives may be waiting for our core, perhaps since we woke up on it.
+        // The holder of the lock may wait for this core, which the thread may have taken when it woke up.
         if (++failures % kFailuresBeforeYield == 0) sched_yield();
         return;
     }
     drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    // Most looks find nothing: for them not even the clock is read, and some are taken at a call, which costs more than
-    // they do. Whoever drives so seldom that this matters has the background thread.
+    // Most rounds find nothing. They do not even read the clock, and several are made in one call, which costs more
+    // than they do. A program that calls so seldom that this matters relies on the background thread.
     const auto is_idle = [](const auto& backend) { return backend->is_idle(); };
     for (uint32_t i = 0; i < kLooks; ++i) {
         if (++polls_ % kQuickPolls != 0 && std::all_of(backends_.begin(), backends_.end(), is_idle)) continue;
@@ -127,7 +127,7 @@ void Shard::work_unlocked() {
         if (Backend* const one = backend(transport); one != nullptr) any |= one->work();
     if (!any) return;
     Lock lock = try_lock();
-    if (!lock.owns_lock()) return;  // who drives finds it
+    if (!lock.owns_lock()) return;  // the holder of the lock finds it
     const uint64_t now_ns = locked();
     round(now_ns);
     unlock(lock, now_ns);
@@ -206,7 +206,7 @@ void Shard::tell_others(uint8_t more, bool is_kept_back) {
 void Shard::with_lock(const std::function<void()>& work) {
     Lock lock(drive_);
     const uint64_t now_ns = locked();
-    // So that what was submitted is where it is looked for.
+    // Collects submitted requests first, so that they are where the search expects them.
     for (const auto& backend : backends_) backend->collect(now_ns);
     work();
     latest_ns_ = std::max(monotonic_ns(), latest_ns_);
@@ -245,7 +245,7 @@ uint8_t Shard::first_in_use(uint64_t now_ns) const {
 
 void Shard::begin(Task& task, uint64_t now_ns) {
     core_.note_use(task.priority, now_ns);
-    tasks_.begin();  // in order with what Background::wake() looks at
+    tasks_.begin();  // ordered with the check in Background::wake()
     if (Slots* slots = core_.slots(); slots != nullptr) slots->add_pending(task.priority, task.bytes, now_ns);
     if (task.deadline_ns == kNever) return;
     const std::lock_guard lock(dated_mutex_);
@@ -339,7 +339,7 @@ void Shard::retry(Slice& slice, uint64_t now_ns) {
 
 void Shard::move_elsewhere(Slice& slice, Transport from, uint64_t now_ns) {
     Task& task = *slice.task;
-    // The first slice that fails moves the task, with what waits of it; those under way follow.
+    // The first slice that fails moves the task with its waiting slices; those in flight follow.
     Queued* waiting = nullptr;
     if (task.selection.transport == from) {
         Channel& channel = *task.peer->channel(from);
@@ -420,7 +420,7 @@ void Shard::look_at_deadlines(uint64_t now_ns) {
     const uint64_t before_ns = now_ns - max_timeout_ns();
     for (const auto& backend : backends_) {
         while (auto* task = static_cast<Task*>(backend->stuck(before_ns))) {
-            if (task->progress_ns > before_ns) {  // what is under way of it gets on
+            if (task->progress_ns > before_ns) {  // its slices in flight make progress
                 task->since_ns = task->progress_ns;
             } else if (core_.slots() != nullptr && !core_.slots()->can_send(task->priority, now_ns)) {
                 time_out(*task, Reason::kSlotsClosed);
@@ -492,7 +492,7 @@ void Shard::finish_one(Task& task) {
     tasks_.finish();
     task.peer->tasks.finish();
     task.local->tasks.finish(number_);
-    if (task.peer->is_file()) {  // which is open while somebody knows it
+    if (task.peer->is_file()) {  // a file stays open while a reference to it exists
         task.segment.reset();
         task.peer.reset();
     }

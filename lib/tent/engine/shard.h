@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A part of the engine: some of its peers, what happens to their tasks and slices once they are queued, and whose turn
-// it is to make progress.
+// A part of the engine: some of its peers, and their tasks and slices from the queue to completion.
 //
-// The drive lock. Whoever holds it is the shard: it takes slices from queues, posts, polls, retries, finishes tasks. A
-// program's thread takes it for one round at a time in submitTransfer() and getTransferStatus(), unless another has it;
-// the background thread (background.h) does while the program is elsewhere. Nothing that may block is done with it:
-// that is for jobs, which take it to bring back what came of it. Nor is what takes long: whoever made a round copies
-// memory after it, without the lock (Backend::work()), and so do threads that find somebody else driving.
+// The drive lock. Its holder acts for the shard: it takes slices from queues, posts, polls, retries, and finishes
+// tasks. A program's thread holds it for one round at a time in submitTransfer() and getTransferStatus(), unless
+// another thread has it; the background thread (background.h) does so while the program does not call. Holders never
+// block: blocking work belongs to jobs, which take the lock to return their results. Long work is excluded, too: a
+// thread copies memory after its round, without the lock (Backend::work()), and so do threads that find the lock taken.
 //
-// A round takes completions of all transports, and then moves what waits, level by level: HIGH of all peers and
-// transports before MEDIUM of all before LOW of all. A level of which more could go when everybody had a turn keeps
-// lower ones waiting until the next round.
+// A round processes completions of all transports, and then moves waiting slices level by level: HIGH of all peers and
+// transports before MEDIUM of all before LOW of all. A level that could send more after every peer had its turn holds
+// back lower levels until the next round.
 //
-// Time. A request of which nothing is carried for max_timeout_ns ends as TIMEOUT, unless it waits behind others of its
-// priority of which something is. So a request may take as long as it needs, and none waits for ever. What is under way
-// then is given up by its transport.
+// Time. A request without progress for max_timeout_ns ends as TIMEOUT, unless it waits behind others of its priority
+// that make progress. A request may thus take as long as it needs, and none waits for ever. Its transport then gives up
+// the slices in flight.
 #pragma once
 
 #include <array>
@@ -60,49 +59,52 @@ class Shard {
     Shard(Core& core, uint8_t number) : core_(core), number_(number) {}
 
     uint8_t number() const { return number_; }
-    // Of the engine (core.h).
+    // The engine's (core.h).
     const ::rove::tent::Config& config() const;
     Jobs& jobs();
     SlicePool& pool();
     uint64_t next_number();
     const Credentials& credentials() const;
 
-    // Before anything is submitted.
+    // Adds a transport. Called before the first submission.
     void add_backend(std::unique_ptr<Backend> backend);
-    // Null: there is none.
+    // Returns null if there is no such transport.
     Backend* backend(Transport transport) const { return by_transport_[static_cast<size_t>(transport)]; }
     std::span<const std::unique_ptr<Backend>> backends() const { return backends_; }
 
     // --- the drive lock ---
-    // A round, if nobody else makes one; now and then, and when that goes first, one of another shard.
+    // Makes a round, if no other thread makes one; at intervals, and when another shard's requests have precedence,
+    // also one of another shard.
     void try_drive();
-    // The same of this shard alone.
+    // Makes a round of this shard only.
     void drive();
-    // For a submitter, who then queues without atomics and calls dispatch(): unless somebody else makes a round.
+    // Takes the lock for a submitter, unless another thread makes a round. The submitter then queues without atomics
+    // and calls dispatch().
     std::unique_lock<DriveLock> try_lock() {
         std::unique_lock lock(drive_, std::try_to_lock);
         if (!lock.owns_lock()) contended_.fetch_add(1, std::memory_order_relaxed);
         return lock;
     }
-    // With the lock: slices that this shard has just given back, chained by `next`; null: there are not so many.
+    // Returns slices that this shard has just released, linked by `next`, or null if there are too few. Needs the lock.
     Slice* take_freed(uint32_t count);
-    // With the lock: whether a request of this priority goes before all that waits, because nothing does.
+    // Returns true if a request of this priority goes at once because nothing waits. Needs the lock.
     bool goes_at_once(Priority priority, uint64_t now_ns) const;
-    // With the lock: slices were queued by `now_ns`, and go. Completions are not looked for: what is submitted in a row
-    // shall go out together. Gives the lock back. `is_carried`: it was one request that went at once; that takes less
-    // time than to read the clock for `held_ns`.
+    // Sends slices that were queued by `now_ns`, and releases the lock. It does not poll for completions, so that
+    // consecutive submissions leave together. `is_carried` is true for one request that went at once; that takes less
+    // time than reading the clock for `held_ns`.
     void dispatch(std::unique_lock<DriveLock> lock, uint64_t now_ns, bool is_carried = false);
     // Runs `work` with the lock.
     void with_lock(const std::function<void()>& work);
-    // A round of the background thread. Returns whether anything moved; `*deadline_ns`: when there is work again.
+    // Makes a round of the background thread. Returns true if it made progress; sets `*deadline_ns` to the time of the
+    // next work.
     bool background_round(uint64_t* deadline_ns);
-    uint64_t latest_ns() const { return latest_ns_; }  // nothing was stamped later with the lock
-    uint64_t drives() const { return drives_.load(std::memory_order_relaxed); }  // by the program's threads
-    // How often try_lock() found it taken.
+    uint64_t latest_ns() const { return latest_ns_; }                            // the latest time stamp under the lock
+    uint64_t drives() const { return drives_.load(std::memory_order_relaxed); }  // rounds of the program's threads
+    // Returns how often try_lock() found the lock taken.
     uint64_t contended() const { return contended_.load(std::memory_order_relaxed); }
-    uint64_t unfinished() const { return tasks_.unfinished(); }  // tasks
+    uint64_t unfinished() const { return tasks_.unfinished(); }  // number of tasks
 
-    // A task, which has begun for its buffer and its peer, is about to be queued. Any thread.
+    // Announces a task that has begun at its buffer and its peer and will be queued. Any thread may call it.
     void begin(Task& task, uint64_t now_ns);
 
     // --- with the drive lock ---
@@ -114,70 +116,72 @@ class Shard {
     void drop(Slice& slice) { release(slice); }
     // It was carried.
     void done(Slice& slice);
-    // The first priority that is in use in the engine (Core).
+    // Returns the first priority that is in use in the engine (Core).
     uint8_t first_in_use(uint64_t now_ns) const;
-    // Nobody will carry it: its task fails.
+    // Fails the slice's task, because no transport can carry it.
     void fail(Slice& slice, Reason reason);
-    // The peer refuses the access. What we know of its memory may be out of date, as it is when that was registered
-    // anew: the peer is asked once, and the slice tried again with the answer.
+    // Handles a peer's refusal. Our description of its memory may be out of date, for example after a new registration:
+    // the shard asks the peer once, and tries the slice again with the answer.
     void refused(Slice& slice);
-    // The answer: what the peer publishes now; null: there was none.
+    // Handles the answer: the peer's current description, or null without an answer.
     void refreshed(Task& task, std::shared_ptr<const SegmentDesc> segment);
-    // It is tried again by the transport that it was with, or, when it was too often, by another one.
+    // Tries the slice again with its transport, or after too many attempts with another one.
     void retry(Slice& slice, uint64_t now_ns);
-    // It, and what waits with it, is tried by another transport than the one of `from`.
+    // Moves the slice, and the waiting slices of its task, from the transport `from` to another one.
     void move_elsewhere(Slice& slice, Transport from, uint64_t now_ns);
-    // Whether there is such a one.
+    // Returns true if there is another transport.
     bool has_another(const Task& task, Transport from) const;
-    // What waits of a request in a channel of `from` is.
+    // Moves the waiting slices of a task from the channel of `from`.
     void move_waiting(Task& task, Transport from, uint64_t now_ns);
-    // What waits of it fails, and what is under way is not tried again.
+    // Fails the waiting slices of a task. Slices in flight are not tried again.
     void fail_waiting(Task& task, Reason reason);
-    // The same as TIMEOUT.
+    // Does the same with the state TIMEOUT.
     void time_out(Task& task, Reason reason);
     uint64_t max_timeout_ns() const { return config().max_timeout_ns; }
-    // Something of the task may still change the peer's memory, until drop_fence(). `closed`: it is sure that it does
-    // not any more.
+    // Records that the task may still change the peer's memory, until drop_fence(). `closed` tells that it certainly
+    // cannot any more.
     void add_fence(Task& task) { ++task.fences; }
     void drop_fence(Task& task, bool closed);
 
     std::array<TransportCounters, kTransports> transports{};
     std::array<PriorityCounters, kPriorities> priorities{};
-    std::array<SlotCounters, kPriorities> slot_counters{};  // as many slots as priorities
+    std::array<SlotCounters, kPriorities> slot_counters{};  // there are as many slots as priorities
     std::array<std::array<RequestHistograms, kTransports>, kPriorities> histograms{};
-    // For how long the drive lock was held at a time in which something was done: by the clock, which goes on while the
-    // holder has lost its core.
+    // How long the drive lock was held by a round that made progress. The clock also runs while the holder has lost its
+    // core.
     Histogram held_ns;
-    // Of one such time in kSampled: what its holder ran meanwhile; and how many holders slept.
+    // One round in kSampled: the CPU time of the holder; and the number of holders that slept.
     Histogram ran_ns;
     uint64_t slept = 0;
 
   private:
     static constexpr uint32_t kFailuresBeforeYield = 16;
-    static constexpr uint32_t kLooks = 4;        // that try_drive() takes at most, until one finds something
-    static constexpr uint32_t kQuickPolls = 32;  // the last of so many looks that find nothing is a whole round
-    static constexpr uint32_t kOthers = 16;      // one of so many calls of try_drive() is for another shard, too
+    // The most rounds of one try_drive(), which stops at the first that finds something.
+    static constexpr uint32_t kLooks = 4;
+    static constexpr uint32_t kQuickPolls = 32;  // every 32nd round that finds nothing is a whole round
+    static constexpr uint32_t kOthers = 16;      // every 16th call of try_drive() also serves another shard
 
-    static constexpr uint64_t kDeadlinesNs = 1'000'000;  // between two looks at deadlines
-    static constexpr uint32_t kSampled = 1024;           // system calls: four of some 0.3 us in so many rounds
+    static constexpr uint64_t kDeadlinesNs = 1'000'000;  // between two checks of deadlines
+    // Limits the cost of system calls: four of some 0.3 us in this many rounds.
+    static constexpr uint32_t kSampled = 1024;
 
     using Lock = std::unique_lock<DriveLock>;
 
     bool round(uint64_t now_ns);
     bool nothing_waits() const;
-    // The lock was taken: the time.
+    // Is called after the lock was taken. Returns the time.
     uint64_t locked();
     // It was taken at `since_ns`, and is given back.
     void unlock(Lock& lock, uint64_t since_ns);
     void begin_sample();
     void end_sample();
-    // Without the lock: what transports do without it, and then a round for what came of that.
+    // Does the work of transports that needs no lock, and then makes a round for its results.
     void work_unlocked();
     bool move(uint64_t now_ns);
-    // Of which levels more could go, and whether others' higher ones go first.
+    // Tells the other shards at which levels more could be sent, and whether their higher levels go first.
     void tell_others(uint8_t more, bool is_kept_back);
     void look_at_deadlines(uint64_t now_ns);
-    Task* first_late(uint64_t now_ns);  // whose own deadline has passed; null: there is none
+    Task* first_late(uint64_t now_ns);  // a task whose own deadline has passed, or null
     void drop_waiting(Task& task);
     void release(Slice& slice);
     void finish(Task& leader);
@@ -189,7 +193,7 @@ class Shard {
     std::vector<std::unique_ptr<Backend>> backends_;
     std::array<Backend*, kTransports> by_transport_{};
 
-    // Lines of their own: what those who wait read, what they write, and what the holder of the lock does.
+    // Separate cache lines for data that waiting threads read, data that they write, and data of the holder.
     alignas(64) DriveLock drive_;
     alignas(64) std::atomic<uint64_t> contended_{0};
     TaskCount tasks_;
@@ -201,10 +205,10 @@ class Shard {
     std::atomic<size_t> dated_count_{0};
     uint32_t polls_ = 0, holds_ = 0;
     bool is_sampled_ = false;
-    uint64_t sample_ran_ns_ = 0, sample_sleeps_ = 0;  // of the holder, when it was begun
-    uint8_t more_ = 0;                                // as Core was told
-    std::atomic<bool> is_kept_back_{false};           // by what other shards have of higher levels
-    // Slices that were given back, of which a few stay here for the next requests.
+    uint64_t sample_ran_ns_ = 0, sample_sleeps_ = 0;  // the holder's values when the sample began
+    uint8_t more_ = 0;                                // the value that Core was told
+    std::atomic<bool> is_kept_back_{false};           // held back by higher levels of other shards
+    // Released slices, of which some stay here for the next requests.
     static constexpr uint32_t kKeptSlices = 64;
     Slice* freed_first_ = nullptr;
     Slice* freed_last_ = nullptr;
