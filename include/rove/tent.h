@@ -136,7 +136,7 @@ typedef struct tent_memory_options {
 /* A buffer of a segment that other processes may access. */
 struct tent_buffer_info {
     uint64_t base, length; /* the address in the owner's process (0 for a file), and the bytes from there */
-    char location[64];     /* as in tent_memory_options */
+    char location[64];     /* see tent_memory_options */
 };
 typedef struct tent_buffer_info tent_buffer_info_t;
 

@@ -77,7 +77,7 @@ class Watchers {
     bool replace(uint32_t seen_changes) const { return is_watched() || has_threads() || changes() != seen_changes; }
     // Ends the sleep of a thread that does not watch, so that it becomes the watcher.
     void promote();
-    // Closes the file in a forked child, which has none of the threads.
+    // Closes the file in a forked child, where the threads do not exist.
     void after_fork_in_child();
 
   private:

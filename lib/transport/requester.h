@@ -6,8 +6,8 @@
 // 1. Go-back-N always resumes at `una`: everything before it is done, everything after it is sent again. So there is no
 //    list of packets; a packet is made from its work request each time. A READ that has partly arrived is requested
 //    again from there (IBTA 9.4.4.2 allows a READ request that starts inside an earlier one's PSN range).
-// 2. A large READ is sent as several READ requests of a quarter of the window each. On the wire their PSNs are those of
-//    a single request, and the responder cannot run further ahead than our window. It sends all of that at once, since
+// 2. A large READ is sent as several READ requests of a quarter of the window each. Their PSNs on the wire equal the
+//    PSNs of a single request, and the responder cannot run further ahead than our window. It sends that at once, since
 //    no ACK holds it back; so with the largest MTU the window is smaller in bytes than a WRITE's: 1 MiB in the ring and
 //    the rest of it does not fit into a core's L2, and with distant cores READs fell from 40 to 25 Gb/s at times.
 // 3. The loss of a last packet, of its ACK, or of a NAK leaves nothing that provokes another NAK. Waiting for the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the programs of rdma_cm's tests have in common. */
+/* Common parts of the rdma_cm tests' programs. */
 #pragma once
 
 #include <arpa/inet.h>

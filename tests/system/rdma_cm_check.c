@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the manual pages of librdmacm say of errors, event channels and ids, in one process: a device to itself.
+/* Checks the rules in librdmacm's manual pages about errors, event channels and ids, in one process with a device that
+ * connects to itself.
  * rdma_cm_check OWN_ADDRESS NEIGHBOUR_THAT_IS_NOT_THERE */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -128,7 +129,7 @@ static void channels(struct rdma_event_channel* channel, const char* own) {
     CHECK(is_readable(other));
     EXPECT(other, ADDR_RESOLVED, 0);
     CHECK(!is_readable(other));
-    /* One that nobody fetches goes when its id goes. */
+    /* An event that was not fetched is freed with its id. */
     CHECK(rdma_resolve_route(id, 2000) == 0);
     CHECK(is_readable(other));
     CHECK(rdma_destroy_id(id) == 0);
@@ -145,11 +146,11 @@ static void refusals(struct rdma_event_channel* channel, const char* own) {
     CHECK_ERRNO(rdma_connect(id, &parameters), EINVAL);
     parameters.private_data_len = 56;
     CHECK(rdma_connect(id, &parameters) == 0);
-    EXPECT(channel, REJECTED, 8); /* IBTA: invalid service id, nobody listens */
+    EXPECT(channel, REJECTED, 8); /* IBTA: invalid service id, since there is no listener */
     rdma_destroy_qp(id);
     CHECK(rdma_destroy_id(id) == 0);
 
-    /* A listener that goes while a request waits that nobody has seen. */
+    /* A listener is destroyed while a request waits unseen. */
     struct rdma_event_channel* serving = rdma_create_event_channel();
     struct rdma_cm_id* listener = id_of(serving, RDMA_PS_TCP);
     CHECK(rdma_bind_addr(listener, AT("0.0.0.0", 7011)) == 0);
@@ -295,7 +296,7 @@ static void xrc(const char* own) {
     rdma_destroy_ep(listener);
 }
 
-/* What the hooks must not change, and what a child of fork() finds. */
+/* Checks calls that the hooks must not change, and the state of a forked child. */
 static void descriptors(struct rdma_event_channel* channel) {
     int ends[2];
     CHECK(pipe(ends) == 0);

@@ -149,7 +149,7 @@ static void bad_addresses(int fd, struct in_addr own) {
         memcpy(&join.addr, &group, sizeof(group));
         EXPECT(run(fd, RDMA_USER_CM_CMD_JOIN_MCAST, &join, sizeof(join), sizeof(room)), EFAULT);
         EXPECT(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0), 0);
-        /* An event stays until somebody has it. */
+        /* An event stays until it is fetched. */
         struct rdma_ucm_create_id_resp joined = {0};
         join.response = (uintptr_t)&joined;
         join.uid = 7;
@@ -175,7 +175,7 @@ static void lengths(int fd) {
     EXPECT(run(fd, UINT32_MAX, room, 64, 64), EINVAL);
     EXPECT(run(fd, RDMA_USER_CM_CMD_GET_OPTION, room, 64, 64), ENOSYS);
     const struct rdma_ucm_cmd_hdr longer = {RDMA_USER_CM_CMD_LISTEN, sizeof(struct rdma_ucm_listen), 0};
-    EXPECT(write_to(fd, &longer, sizeof(longer)), EINVAL); /* than what was written */
+    EXPECT(write_to(fd, &longer, sizeof(longer)), EINVAL); /* longer than the written data */
     char in[1024] = {0};
     for (size_t i = 0; i < COUNT; ++i) {
         const unsigned number = commands[i].number;
@@ -189,7 +189,7 @@ static void lengths(int fd) {
     }
 }
 
-/* Ids that there are not, are another channel's, or have gone. */
+/* Checks ids that do not exist, belong to another channel, or were destroyed. */
 static void ids(int fd, int other) {
     const unsigned gone = id_of(fd, RDMA_PS_TCP), foreign = id_of(other, RDMA_PS_TCP);
     EXPECT(destroy(fd, gone), 0);
@@ -211,7 +211,7 @@ static void ids(int fd, int other) {
 /* Descriptors that come and go in other ways than by open() and close(). */
 static void descriptors(int fd) {
     const unsigned id = id_of(fd, RDMA_PS_TCP);
-    /* A child that has its parent's memory closes what is the child's. */
+    /* A child that shares its parent's memory closes its own descriptor. */
     const pid_t child = vfork();
     if (child == 0) {
         close(fd);
@@ -221,7 +221,7 @@ static void descriptors(int fd) {
     EXPECT(RUN(fd, QUERY, sizeof(room), query, .response = ROOM, .id = id), 0);
     const int copies[] = {dup(fd), fcntl(fd, F_DUPFD_CLOEXEC, 100), dup2(fd, 200), dup3(fd, 201, O_CLOEXEC)};
     for (int i = 0; i < 4; ++i) EXPECT(RUN(copies[i], QUERY, sizeof(room), query, .response = ROOM, .id = id), 0);
-    /* The others go on without the first. Readable is what has an event. */
+    /* The copies continue without the first one. A descriptor with an event is readable. */
     const int number = fd;
     CHECK(close(fd) == 0 && close(copies[3]) == 0);
     EXPECT(RUN(copies[3], QUERY, sizeof(room), query, .response = ROOM, .id = id), EBADF);
@@ -264,7 +264,7 @@ static struct rdma_ucm_event_resp next_event(int fd, int wait_ms) {
     return event;
 }
 
-/* A request has a handle that can be guessed before anybody is told of it. Then it is accepted. */
+/* Guesses the handle of a request before its event is fetched. Later the request is accepted. */
 static void untold_request(int fd, struct in_addr own) {
     const unsigned listener = id_of(fd, RDMA_PS_TCP), client = id_of(fd, RDMA_PS_TCP);
     struct rdma_ucm_bind_ip at = {.id = listener};
@@ -303,7 +303,7 @@ static void untold_request(int fd, struct in_addr own) {
     EXPECT(destroy(fd, client), 0);
 }
 
-/* Whoever had no address before a destination that is not there has none after it. */
+/* An id without an address still has none after the resolution of an absent destination has failed. */
 static void another_destination(int fd) {
     struct rdma_ucm_query_addr_resp answer;
     const unsigned id = id_of(fd, RDMA_PS_TCP);
@@ -350,7 +350,8 @@ static void closed_meanwhile(int fd) {
     for (int i = 0; i < IDS; ++i) EXPECT(destroy(fd, ids[i]), 0);
 }
 
-/* Ids that wait for a neighbour that there is not: half of them are destroyed meanwhile, the others are told. */
+/* Lets ids wait for a neighbour that does not exist. Half of them are destroyed meanwhile, and the others get an event.
+ */
 static void unanswered_ids(int fd, struct in_addr own) {
     enum { IDS = 10000 };
     static unsigned ids[IDS];
@@ -390,7 +391,7 @@ static void written_events(int fd, int other) {
     EXPECT(run(fd, WRITE_CM_EVENT, &command, sizeof(command) - 1, 0), EINVAL);
     EXPECT(run(other, WRITE_CM_EVENT, &command, sizeof(command), 0), EINVAL);
     EXPECT(run(fd, WRITE_CM_EVENT, &command, sizeof(command), 0), 0);
-    EXPECT(destroy(fd, id), 0); /* with an event that nobody took */
+    EXPECT(destroy(fd, id), 0); /* with an event that was not fetched */
     EXPECT(run(fd, WRITE_CM_EVENT, &command, sizeof(command), 0), ENOENT);
     EXPECT(run(fd, RESOLVE_IB_SERVICE, &command, sizeof(command), 0), ENOSYS);
     EXPECT(run(fd, WRITE_CM_EVENT + 1, &command, sizeof(command), 0), EINVAL);

@@ -72,7 +72,7 @@ static int send_number(int i) {
     return ibv_post_send(c->id->qp, &wr, &bad) == 0 ? 0 : fail("ibv_post_send");
 }
 
-/* Until each connection's number has come, and what was sent is acknowledged. */
+/* Waits until each connection's number has arrived and every message is acknowledged. */
 static int compare_numbers(void) {
     const double until = now_us() + kWaitMs * 1e3;
     for (int done = 0; done < 2 * count;) {
@@ -159,7 +159,7 @@ static int serve(struct sockaddr* address) {
     }
 }
 
-/* What follows an event of a connection that is being made. Returns 0, 1 if it is established, or -1. */
+/* Makes the next step of a connection after an event. Returns 0, 1 if it is established, or -1. */
 static int go_on(struct rdma_cm_id* id, enum rdma_cm_event_type type) {
     const int number = (int)(intptr_t)id->context;
     struct rdma_conn_param parameters = {.retry_count = 7, .rnr_retry_count = 7};

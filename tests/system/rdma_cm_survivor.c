@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program sees of a peer that has died without a word. rdma_cm_survivor server ADDRESS accepts one connection,
+/* Reports what a program sees when its peer dies silently. rdma_cm_survivor server ADDRESS accepts one connection,
  * says "established", and when it reads a line from stdin (the peer is dead) sends a message and disconnects; its JSON
  * line has the send's status and the seconds until that, the event's status and the seconds until that came. If the
  * peer disconnects before, the line has only that event.
  * rdma_cm_survivor client ADDRESS [CALL] connects and does nothing, in a call that a handled signal would end: pause,
- * poll, select, nanosleep, ibv_poll_cq (again and again), or threads, which are two in poll. If it comes back from
- * there, it says so and exits with 42. */
+ * poll, select, nanosleep, ibv_poll_cq (again and again), or threads, which are two in poll. If the call returns,
+ * the program prints a line and exits with 42. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>

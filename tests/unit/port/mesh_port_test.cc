@@ -432,7 +432,7 @@ TEST_F(MeshPortTest, AMemberThatWaitsForACoreIsFoundLater) {
         b.pause(false);
     });
     EXPECT_TRUE(a.find(b, 100));
-    // Nobody has this address.
+    // No member has this address.
     const auto begun = std::chrono::steady_clock::now();
     EXPECT_FALSE(a.port().find(*parse_address("10.77.0.9"), 100));
     EXPECT_LT(std::chrono::steady_clock::now() - begun, 900ms);
