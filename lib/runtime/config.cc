@@ -187,7 +187,7 @@ std::optional<std::string> read_gateway(Table& table, const char* key, bool ipv4
 void read_udp(Table& table, DeviceConfig& device, const char* port_allowed) {
     for (const char* key : {"addresses", "gateway_ipv4", "gateway_ipv6", "mac", "neighbour", "queues", "vlan"})
         if (table.any(key) != nullptr)
-            table.refuse(table.node(key), key, "no such key with port = \"udp\", where the kernel decides");
+            table.refuse(table.node(key), key, "none with port = \"udp\": the kernel decides");
     // For the protocol, every host is on the port's link, because the kernel determines the next hop.
     for (const std::string& address : udp_addresses(device.port)) device.addresses.push_back(address + "/0");
     if (device.port != "udp" &&

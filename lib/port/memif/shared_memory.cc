@@ -37,7 +37,7 @@ FileDescriptor make_shared_memory(const char* name, uint64_t bytes) {
 const char* fault_of_shared_memory(const FileDescriptor& memory, uint64_t bytes) {
     const int seals = ::fcntl(memory.get(), F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-        return "memory that can shrink; allowed is a memfd with F_SEAL_SHRINK, which a peer without zero-copy uses";
+        return "memory that can shrink; allowed is a memfd with F_SEAL_SHRINK (no zero-copy)";
     // A huge page that the peer frees may not be available when we touch it again.
     struct statfs files {};
     if (fstatfs(memory.get(), &files) != 0 || files.f_type == HUGETLBFS_MAGIC) return "memory of huge pages";

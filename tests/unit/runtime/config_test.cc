@@ -299,7 +299,7 @@ TEST_F(ConfigTest, AUdpPortsAddressIsInItsName) {
     const std::string udp = "[[device]]\nport = \"udp:10.0.0.1\"\n";
     for (const char* line : {"addresses = [\"10.0.0.1/24\"]", "vlan = 5", "queues = 1", "mac = \"02:00:00:00:00:01\"",
                              "gateway_ipv4 = \"10.0.0.9\""})
-        refused(udp + line, 3, "device[0]." + std::string(line).substr(0, std::string(line).find(' ')), "none beside");
+        refused(udp + line, 3, "device[0]." + std::string(line).substr(0, std::string(line).find(' ')), "none with");
 }
 
 TEST_F(ConfigTest, NamesFileAndLineOfBadToml) {
