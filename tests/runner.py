@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds rove and runs its tests; see tests/run.
 
-The checks of the sources (tools/check_*) run first, while rove is built. Unit tests run under ASan and UBSan; those of
-meson's suite `threads` also under TSan, those of `optimized` also as released. The fuzz targets (tests/fuzz/run) and
+The checks of the sources (tools/check_*) run first, while rove is built. Unit tests run under ASan and UBSan, meson's
+suite `threads` also under TSan, and its suite `optimized` also as released. The fuzz targets (tests/fuzz/run) and
 the system tests that only compute run beside them. Then the other system tests (tests/system/test_*.py) run one by
 one.
 
@@ -404,7 +404,10 @@ def main():
         return report_to(options.report[0], options.report[1:])
     if options.failed and not read_failed():
         sys.exit(f"no failed tests in {FAILED}")
-    results = Results(Selection(options.expression, read_failed() if options.failed else None))
+    try:
+        results = Results(Selection(options.expression, read_failed() if options.failed else None))
+    except re.error as error:
+        parser.error(f"-k: {error}")
     if options.list:
         print_names(results.selection, options)
     else:

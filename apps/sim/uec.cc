@@ -8,12 +8,12 @@
 // its rate: a permutation of 1 to 100 MB over 32, 64 or 128 entropies. A target is 1.2 times the optimum of the
 // remaining links.
 //
-// As in their public simulator (ultraethernet/uet-htsim), queues hold a bandwidth-delay product, or five where switches
-// do not trim; marks begin at a fifth and reach their maximum at four fifths of it (in two tiers a quarter and three),
-// and windows are at most one and a half. Its slow links lead from the core to the first aggregation switch, at a
-// quarter of the rate, though its titles say a tenth, with a quarter of the queue. Differences here: MTU 4096, headers
-// of 86 bytes and gaps of 20 (theirs have 64 and 0), windows of less than a packet (BX-11), and random senders in the
-// incast.
+// The parameters come from the consortium's public simulator (ultraethernet/uet-htsim). Queues hold one bandwidth-delay
+// product, or five if switches do not trim. Marking begins at a fifth of the product and reaches its maximum at four
+// fifths (in two tiers at one and three quarters). A window is limited to one and a half products. The slow links lead
+// from the core to the first aggregation switch, at a quarter of the rate, though the simulator's titles say a tenth,
+// and with a quarter of the queue. Differences here: MTU 4096, headers of 86 bytes and gaps of 20 (theirs have 64 and
+// 0), windows of less than a packet (BX-11), and random senders in the incast.
 #include <algorithm>
 #include <array>
 #include <unordered_map>

@@ -61,4 +61,16 @@ constexpr const Consequence& consequence_of(Outcome outcome) {
     return kConsequences[static_cast<size_t>(outcome)];
 }
 
+// Returns the status of a request that its responder answered with this NAK, which is no sequence error (11.6.2).
+constexpr ibv_wc_status status_of_nak(uint8_t syndrome) {
+    switch (syndrome) {
+        case wire::kSyndromeNakRemoteAccess:
+            return IBV_WC_REM_ACCESS_ERR;
+        case wire::kSyndromeNakRemoteOperation:
+            return IBV_WC_REM_OP_ERR;
+        default:
+            return IBV_WC_REM_INV_REQ_ERR;
+    }
+}
+
 }  // namespace rove::transport

@@ -26,6 +26,7 @@
 
 #include "transport/burst.h"
 #include "transport/core.h"
+#include "transport/outcome.h"
 #include "transport/rnr_timer.h"
 #include "transport/send_op.h"
 

@@ -61,17 +61,7 @@ void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
     }
     if (kind == 3 && here && syndrome != wire::kSyndromeNakSequence) {
         ++core_.counters[Counter::kRxNakError];
-        switch (syndrome) {
-            case wire::kSyndromeNakRemoteAccess:
-                fail(IBV_WC_REM_ACCESS_ERR);
-                break;
-            case wire::kSyndromeNakRemoteOperation:
-                fail(IBV_WC_REM_OP_ERR);
-                break;
-            default:
-                fail(IBV_WC_REM_INV_REQ_ERR);
-                break;
-        }
+        fail(status_of_nak(syndrome));
         return;
     }
     ++core_.counters[Counter::kRxNakSequence];

@@ -8,6 +8,10 @@
 //   function before.
 // - ALONE(theme, rule) runs in its own process, which has called no verbs function before.
 //
+// The cases run on any device. skip() ends a case that the device does not offer, and its text is the reason. rove
+// itself may skip only the cases that SKIPPED in tests/system/test_conformance.py lists with their reasons; any other
+// skip fails its run.
+//
 // A case fails if it throws an exception (EXPECT, fail()), if it leaves objects that cannot be destroyed, or if its
 // process dies or hangs.
 #pragma once

@@ -4,6 +4,17 @@
 
 using namespace conformance;
 
+namespace {
+
+// Returns the result of ibv_resize_cq(). Skips the case on a device without the call.
+int resized(ibv_cq* cq, int cqe) {
+    const int error = ibv_resize_cq(cq, cqe);
+    if (error == EOPNOTSUPP || error == ENOSYS) skip("the driver resizes no CQ");
+    return error;
+}
+
+}  // namespace
+
 CASE(cq_resize, grown_cq_keeps_its_completions) {
     Ends ends;
     Owned<ibv_cq> cq = make_cq(4);
@@ -18,8 +29,7 @@ CASE(cq_resize, grown_cq_keeps_its_completions) {
     };
     for (uint64_t id = 0; id < 4; ++id) write(id);
     sleep_for(0.05);
-    const int error = ibv_resize_cq(cq, 64);
-    if (error == EOPNOTSUPP || error == ENOSYS) skip("the driver resizes no CQ");
+    const int error = resized(cq, 64);
     EXPECT(error == 0, "%s", strerror(error));
     EXPECT(cq->cqe >= 64);
     for (uint64_t id = 4; id < 40; ++id) write(id);
@@ -42,8 +52,7 @@ CASE(cq_resize, below_its_completions_is_refused) {
         return state_of(ends.a) == IBV_QPS_RTS;
     }));
     sleep_for(0.1);
-    const int error = ibv_resize_cq(ends.send_cq, 2);
-    if (error == EOPNOTSUPP || error == ENOSYS) skip("the driver resizes no CQ");
+    const int error = resized(ends.send_cq, 2);
     // A device may round up to more entries than there are completions, as it may at creation.
     if (error == 0)
         EXPECT(ends.send_cq->cqe >= 20, "%d entries for 20 completions", ends.send_cq->cqe);
@@ -54,8 +63,7 @@ CASE(cq_resize, below_its_completions_is_refused) {
 
 CASE(cq_resize, out_of_range_is_refused) {
     Owned<ibv_cq> cq = make_cq();
-    const int error = ibv_resize_cq(cq, 0);
-    if (error == EOPNOTSUPP || error == ENOSYS) skip("the driver resizes no CQ");
+    const int error = resized(cq, 0);
     EXPECT(error == EINVAL, "%s", strerror(error));
     EXPECT_ERROR(ibv_resize_cq(cq, device().attr.max_cqe + 1), EINVAL);
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways in: programs that are not linked with libibverbs find rove's devices too."""
+import errno
 import fcntl
 import os
 import pathlib
@@ -418,14 +419,14 @@ def in_constructor(run):
             check(process.out() == "right\n", process.story())
 
 
-# What uses a device when the program is not yet there or no more. Beside it: how often, by the parent and by children that
-# it forks before its first use, when a device cannot be there any more.
+# A library uses a device outside of main(), and prints these lines, by the moment of the use. In "forks" a child is
+# forked before and after the first use. The second child inherits an open device, so it cannot get one (ENOSYS).
 LAST = {"destructor": ["used"], "atexit": ["used"], "thread-variable": ["used"], "forks": ["used", "used", "refused", "used"]}
 
 
 def at_the_end(run, when):
     """A library that uses a device in its destructor, for instance, whether or not the program has one open."""
-    source, refused = "doors_last.c", "ibv_get_device_list: Function not implemented"
+    source, refused = "doors_last.c", f"ibv_get_device_list: {os.strerror(errno.ENOSYS)}"
     number = 1 + list(LAST).index(when)
     library = compiled(source, "-shared", "-fPIC", f"-DWHEN={number}", "-libverbs", name=f"liblast_{number}.so")
     opens = compiled(source, "-DPROGRAM", "-libverbs", name="last_opens")

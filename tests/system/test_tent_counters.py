@@ -97,7 +97,7 @@ def prometheus():
         check(health.status == 200 and b"tent_devices_up 2" in health.read(), "/health")
         initiator.wait_for(lambda: scrape(port)[1][wanted[-1]] > first[wanted[-1]], 20, "growth")
         other = engines.start("target", *options)
-        check(other.wait(20) == 1 and "nobody can listen on 127.0.0.1" in other.err(), other.story())
+        check(other.wait(20) == 1 and "cannot listen on 127.0.0.1" in other.err(), other.story())
     finally:
         (SHM / slots[1:]).unlink(missing_ok=True)
 

@@ -210,7 +210,7 @@ def claims():
         while True:
             opens = store.start("open", "c", "--peer", "b")
             check(opens.wait(20) == 1 and time.monotonic() < until, opens.story())
-            if "has none of this name" in opens.err():
+            if "has no segment of this name" in opens.err():
                 break
             time.sleep(0.1)
         store.start("open", "c", "--peer", "a").succeed(20)

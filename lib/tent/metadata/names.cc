@@ -98,7 +98,7 @@ Status Names::find(const std::string& name, std::string* address) {
     Status status = store_->get(key(name), &text);
     if (!status.ok()) return status;
     if (parse_value(text, address)) return {};
-    return {Code::kInvalidArgument, "segment '" + name + "': the metadata store has none of this name"};
+    return {Code::kInvalidArgument, "segment '" + name + "': the metadata store has no segment of this name"};
 }
 
 }  // namespace rove::tent

@@ -128,7 +128,7 @@ Status Metrics::start(const MetricsConfig& config, Engine& engine, std::unique_p
         metrics->exposer_->RegisterCollectable(metrics->health_, "/health");
     } catch (const std::exception&) {  // the exception does not give the reason
         status = {Code::kInvalidArgument,
-                  "keys 'metrics.http_host' and 'metrics.http_port': nobody can listen on " + address};
+                  "keys 'metrics.http_host' and 'metrics.http_port': cannot listen on " + address};
     }
     if (status.ok()) *out = std::move(metrics);
     return status;

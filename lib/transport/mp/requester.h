@@ -16,6 +16,7 @@
 #include "transport/burst.h"
 #include "transport/core.h"
 #include "transport/mp/state.h"
+#include "transport/outcome.h"
 #include "transport/rnr_timer.h"
 #include "transport/send_op.h"
 
@@ -419,17 +420,7 @@ void MpRequesterLogic<S>::take_error(const wire::MpAckEntry& entry, uint8_t synd
         return;
     }
     ++core_.counters[Counter::kRxNakError];
-    switch (syndrome) {
-        case wire::kSyndromeNakRemoteAccess:
-            fail(IBV_WC_REM_ACCESS_ERR);
-            break;
-        case wire::kSyndromeNakRemoteOperation:
-            fail(IBV_WC_REM_OP_ERR);
-            break;
-        default:
-            fail(IBV_WC_REM_INV_REQ_ERR);
-            break;
-    }
+    fail(status_of_nak(syndrome));
 }
 
 template <class S>
