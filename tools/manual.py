@@ -1,36 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Manual pages, and a page of the guide, on standard output.
+"""Manual pages, on standard output.
 
     manual.py program PROGRAM            PROGRAM(1), from its --help as CLI11 prints it
     manual.py config NAME TITLE FILE...  NAME(5), from commented files of config/: their keys with the comments
-    manual.py guide                      docs/guide/configuration.md, from the same files
 """
 import pathlib
 import re
 import subprocess
 import sys
-import textwrap
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-WIDTH = 116     # columns of a line of Markdown
-# Files of config/ for the guide: whether the keys behind a '#' (True) or the other ones have their default there, and
-# which tables are shown.
-GUIDE_FILES = (("pci-nic.toml", True, ""), ("impaired-a.toml", True, "device.impair"), ("tent/engine.toml", False, ""))
-GUIDE_HEAD = """<!-- Generated from config/ by: tools/manual.py guide > docs/guide/configuration.md -->
-# Configuration
-
-A configuration file is TOML. [running.md](running.md#choosing-the-configuration) says which file is used. A key that is
-unknown, of a wrong type or out of range is refused with file, line, key and the allowed values. `config/` has a
-commented example for each way to run; this page shows the keys of three of them, as `rove.toml(5)` and
-`rove-tent.toml(5)` do:
-
-- [pci-nic.toml](#pci-nictoml): ports, addresses and transport
-- [impaired-a.toml](#impaired-atoml): faults, for tests
-- [tent/engine.toml](#tentenginetoml): the transfer engine
-
-The value of a key is its default if marked so, and an example otherwise.
-"""
 SEE_ALSO = ("rove-run(1)", "rove.toml(5)", "rove-tent.toml(5)")
 
 
@@ -124,64 +103,6 @@ def config_page(name, title, files):
     return page(name, 5, title, body + [line for file in files for line in config_section(file)])
 
 
-def wrapped(text, first="", rest=""):
-    """Lines of Markdown. `text` is plain text: only its backticks are markup."""
-    text = "".join(part if part.startswith("`") else re.sub(r"([*<])", r"\\\1", part)
-                   for part in re.split(r"(`[^`]*`)", text))
-    lines = textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False,
-                          break_on_hyphens=False)
-    # No line but the first may look like the beginning of a list or of a heading.
-    return lines[:1] + [re.sub(r"^( *\d*)([-+#>.)])(?= |$)", r"\1\\\2", line) for line in lines[1:]]
-
-
-def guide_section(name, default_is_commented, shown_tables):
-    """The same as Markdown: a table is a heading, a key an item of a list."""
-    page, kind_before, words, is_shown = ["", f"## {name}"], "", "", True
-
-    def end_paragraph():
-        nonlocal words
-        if words:
-            page.extend(wrapped(words, "- ", "  ") if kind_before == "key" else wrapped(words))
-        words = ""
-
-    for kind, tag, text in read_config(ROOT / "config" / name):
-        if kind == "table":
-            is_shown = tag.strip("#[] ").startswith(shown_tables)
-        if not is_shown:
-            continue
-        is_code = kind == "intro" and text.startswith("  ")
-        if words and text and not is_code and kind in ("more", kind_before):
-            if kind == "more" or kind != "key":
-                words += " " + text
-                continue
-        end_paragraph()
-        if is_code:
-            page += [] if kind_before == "code" else [""]
-            page.append("    " + text.strip())
-        elif kind == "table":
-            page += ["", f"### `{tag}`"]
-            if text:
-                page.append("")
-                words = (text if text.startswith("rove") else text[0].upper() + text[1:]) + "."
-        elif kind == "key":
-            page += [] if kind_before == "key" else [""]
-            is_default = tag.startswith("# ") == default_is_commented and "default" not in (text or "")
-            words = f"`{tag.removeprefix('# ')}`" + " (default)" * is_default + (f" – {text}" if text else "")
-        elif text:
-            page.append("")
-            words = text
-        kind_before = "code" if is_code else kind
-    end_paragraph()
-    return page
-
-
-def guide_page():
-    """docs/guide/configuration.md."""
-    return "\n".join(
-        [GUIDE_HEAD.rstrip("\n"), *(line for file in GUIDE_FILES for line in guide_section(*file)), ""])
-
-
 if __name__ == "__main__":
     kind, *arguments = sys.argv[1:]
-    print(program_page(*arguments) if kind == "program" else guide_page() if kind == "guide" else
-          config_page(*arguments[:2], arguments[2:]), end="")
+    print(program_page(*arguments) if kind == "program" else config_page(*arguments[:2], arguments[2:]), end="")
