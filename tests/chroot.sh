@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# For tests that need a Debian of their own: `source` this. Needs root and debootstrap.
+# Functions for tests that need a separate Debian. Include them by `source`. They need root and debootstrap.
 
-# make_chroot FOLDER RELEASE: installs a small Debian of that name there, from the mirror of this machine's own. One
-# that is there already is kept.
+# make_chroot FOLDER RELEASE: installs a small Debian of that release in FOLDER, from this machine's mirror. An existing
+# one is kept.
 make_chroot() {
     local folder="$1" release="$2" mirror
     # debootstrap removes this folder last.
@@ -21,8 +21,8 @@ make_chroot() {
     cp /etc/hosts "$folder/etc/hosts"
 }
 
-# in_chroot FOLDER COMMAND ARGS...: runs a command in it as root, in its folder /rove. The mounts are in a namespace
-# of their own, and end with it. The chroot must be a mount point for `ip netns`.
+# in_chroot FOLDER COMMAND ARGS...: runs a command in the chroot as root, in its folder /rove. The mounts are in a
+# separate namespace and end with it. The chroot must be a mount point for `ip netns`.
 in_chroot() {
     local folder="$1"
     shift
@@ -39,8 +39,8 @@ in_chroot() {
             PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"' - "$folder" "$@"
 }
 
-# copy_tree SOURCE FOLDER: copies a working tree without its builds. Files that did not change keep their times, so that
-# nothing is compiled again for them.
+# copy_tree SOURCE FOLDER: copies a working tree without its builds. Unchanged files keep their times, so that
+# they are not compiled again.
 copy_tree() {
     mkdir -p "$2"
     rsync -rlp --checksum --delete --exclude=/.git '--exclude=/build*' --exclude=__pycache__ "$1/" "$2/"

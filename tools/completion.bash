@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Completion for bash of rove's programs: their options and the values that these take are read from PROGRAM --help.
+# Completion for bash of rove's programs. It reads their options and the values of these from PROGRAM --help.
 
 _rove() {
     local program="$1" word="$2" before="$3" help values i
     if [[ "${program##*/}" == rove-run ]]; then
-        # The first word that is no option of rove-run's, or the one behind --, is another program.
+        # The first word that is not an option of rove-run, or the word after --, is another program.
         for ((i = 1; i < COMP_CWORD; i++)); do
             case "${COMP_WORDS[i]}" in
                 --) _command_offset $((i + 1)) && return ;;
