@@ -2,9 +2,9 @@
 """Builds rove and runs its tests; see tests/run.
 
 The checks of the sources (tools/check_*) run first, while rove is built. Unit tests run under ASan and UBSan, meson's
-suite `threads` also under TSan, and its suite `optimized` also as released. The fuzz targets (tests/fuzz/run) and
-the system tests that only compute run beside them. Then the other system tests (tests/system/test_*.py) run one by
-one.
+suite `threads` also under TSan, and its suite `optimized` also in a release build. The fuzz targets (tests/fuzz/run)
+and the system tests that only compute run at the same time. Then the other system tests (tests/system/test_*.py) run
+one by one.
 
 A test's name is check/TOOL, KIND/BINARY/SUITE.CASE (KIND: unit, asan, tsan), fuzz/TARGET or system/MODE/THEME/...
 """
@@ -29,10 +29,11 @@ SANITIZER_ENV = {
     "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0:exitcode=99",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=99",
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=99",
-    "ROVE_SEEDS": "40",     # random worlds and networks are a few times slower
+    "ROVE_SEEDS": "40",     # Random worlds and networks are a few times slower.
 }
-SPENT = collections.Counter()   # seconds by part of the run
-SLOWDOWN = {"": 4, "asan": 10, "tsan": 20}  # of meson's timeout for a test, on a machine that has other work
+SPENT = collections.Counter()   # seconds for each part of the run
+# Factor for meson's timeout of a test, because the machine may have other work.
+SLOWDOWN = {"": 4, "asan": 10, "tsan": 20}
 
 
 def indented(text):
@@ -40,7 +41,7 @@ def indented(text):
 
 
 class Selection:
-    """Decides which tests run: -k, and the names of --failed."""
+    """Decides which tests run, from -k and from the names of --failed."""
     def __init__(self, expression="", names=None):
         self.text, self.names = expression, names
         self.alternatives = [[(not part.startswith("not "), re.compile(part.removeprefix("not ")))
@@ -56,8 +57,8 @@ class Selection:
                    for parts in self.alternatives)
 
     def wants_binary(self, prefix, cases):
-        """Returns true if a test of the binary is wanted. A name of `cases` that ends in "/" is that of a parameterized
-        test. What a failed run leaves of a binary's cases may be other names, such as prefix/exit."""
+        """Returns true if a test of the binary is wanted. A name in `cases` that ends in "/" is that of a parameterized
+        test. A failed run may also leave other names than its cases, such as prefix/exit."""
         if self.names is not None:
             return any(name == prefix or name.startswith(f"{prefix}/") for name in self.names)
         return any(self.wants(name) for name in cases or [prefix])
@@ -68,7 +69,7 @@ class Results:
         self.selection = selection
         self.passed = self.failed = self.skipped = 0
         self.failures = []
-        self.seconds = {}   # by name
+        self.seconds = {}   # duration by test name
 
     def wants(self, name):
         return self.selection.wants(name)
@@ -90,11 +91,11 @@ def run(command, **options):
 
 
 def build(directory, sanitize=None, targets=(), quiet=False):
-    """Configures `directory` if need be and builds `targets` (default: all). Ends the run when that fails."""
+    """Configures `directory` if needed and builds `targets` (default: all). Ends the run if that fails."""
     options, environment = ["-Dtests=enabled"], dict(os.environ)
     if sanitize:
-        # By clang a test file takes 20 s, by gcc 33, and 51 with -O2 -g; reports still name their lines. Most
-        # of that is headers, which files that are compiled together read once.
+        # clang compiles a test file in 20 s, gcc in 33 s, and in 51 s with -O2 -g. Reports still have line numbers.
+        # Most of the time is for headers; files that are compiled together read them once.
         environment |= {"CC": "clang", "CXX": "clang++"}
         options += [
             "-Dbuildtype=debugoptimized", "-Doptimization=1", "-Dcpp_args=-g1", f"-Db_sanitize={sanitize}",
@@ -124,8 +125,8 @@ def introspect(directory, what):
 
 
 def by_default(directory):
-    """What is built by default. ninja alone, with meson 1.0, adds the programs of unit tests, which run_unit() builds
-    as it needs them."""
+    """Returns the targets that are built by default. ninja alone, with meson 1.0, adds the programs of unit tests,
+    which run_unit() builds when it needs them."""
     return sorted(
         os.path.relpath(file, directory) for target in introspect(directory, "targets") if target["build_by_default"]
         for file in target["filename"])
@@ -140,7 +141,7 @@ def prefix_of(meson_test, kind):
 
 
 def cases_in_sources(meson_test, kind, targets):
-    """The names of the cases of a test binary that may not be built yet. The name of a parameterized test ends in "/"
+    """Returns the names of the cases of a test binary that may not be built yet. The name of a parameterized test ends in "/"
     and lacks its parameter."""
     binary = targets.get(meson_test["cmd"][0])
     texts = [pathlib.Path(source).read_text(errors="replace") for group in (binary or {}).get("target_sources", ())
@@ -160,7 +161,7 @@ def cases_in_sources(meson_test, kind, targets):
 
 
 def filter_of(meson_test, kind, selection, environment):
-    """The option that makes a test binary run the wanted cases only, or no option for all of them."""
+    """Returns the option that makes a test binary run the wanted cases only, or no option for all of them."""
     prefix = prefix_of(meson_test, kind)
     if selection.is_all() or {prefix, f"{prefix}/exit"} & (selection.names or set()):
         return []
@@ -179,7 +180,7 @@ def filter_of(meson_test, kind, selection, environment):
 
 
 def run_gtest(meson_test, kind, results):
-    """Runs one test binary; every gtest case counts."""
+    """Runs one test binary and adds a result for every gtest case."""
     prefix = prefix_of(meson_test, kind)
     environment = {**os.environ, **SANITIZER_ENV, **meson_test["env"]}
     only = filter_of(meson_test, kind, results.selection, environment)
@@ -200,7 +201,7 @@ def run_gtest(meson_test, kind, results):
         except ValueError:
             cases = None
     counted = []
-    if cases is None:   # not gtest, or it did not live to write its report
+    if cases is None:   # It is not a gtest binary, or it ended before it wrote its report.
         finished = re.findall(r"^\[       OK \] (\S+)", output, re.M)
         counted += [(f"{prefix}/{name}", "passed", 0, "") for name in finished]
         if not finished or status != 0:
@@ -224,7 +225,7 @@ def run_gtest(meson_test, kind, results):
 
 
 def unit_kinds(quick):
-    """Yields the kind and the suite (or none for all tests) of each run of unit tests."""
+    """Yields the kind and the suite (None for all tests) of each run of unit tests."""
     yield ("", None) if quick else ("", "optimized")
     if not quick:
         yield "asan", None
@@ -232,8 +233,8 @@ def unit_kinds(quick):
 
 
 def unit_tests(kind, suite, selection):
-    """The test binaries of a kind that are wanted, the longest first, each with the names of its cases. All kinds have
-    the sources that the build without sanitizers has."""
+    """Yields the wanted test binaries of a kind, the longest first, each with the names of its cases. All kinds have
+    the same sources as the build without sanitizers."""
     targets = {file: target for target in introspect(BUILD, "targets") for file in target["filename"]}
     tests = sorted(introspect(BUILD, "tests"), key=lambda test: -test["priority"])
     for test in tests:
@@ -243,13 +244,13 @@ def unit_tests(kind, suite, selection):
 
 
 def build_unit(kind, results, suite=None, more_targets=()):
-    """Builds the unit tests, those of `suite` if it is given, and `more_targets`. Returns the tests, the longest
+    """Builds the unit tests (only those in `suite` if it is given) and `more_targets`. Returns the tests, the longest
     first."""
     directory = pathlib.Path(f"{BUILD}-{kind}") if kind else BUILD
     wanted = {test["name"] for test, _ in unit_tests(kind, suite, results.selection)}
     if not wanted and not more_targets:
         return []
-    # meson setup alone is enough to list the tests; only their programs are built with sanitizers.
+    # The setup by meson is enough to list the tests. Only their programs are built with sanitizers.
     if kind:
         build(directory, SANITIZERS[kind], ["build.ninja"])
     tests = sorted((test for test in introspect(directory, "tests") if test["name"] in wanted),
@@ -272,7 +273,8 @@ def checks():
 
 
 def run_checks(results):
-    """Runs the checks, which ask git for the project's files, unless this is a copy of the tree without git."""
+    """Runs the checks. They need git for the list of the project's files, so they are skipped in a copy of the tree
+    without it."""
     has_git = run(["git", "-C", ROOT, "rev-parse"], capture_output=True).returncode == 0
     for name, tool in checks():
         if results.wants(name) and not has_git:
@@ -316,7 +318,8 @@ def run_apart(results, names):
 
 
 def report_to(path, names):
-    """Runs the system tests of these names and writes a line of JSON for each: the arguments of Results.add()."""
+    """Runs the system tests of these names. Writes a line of JSON for each, which holds the arguments of
+    Results.add()."""
     with open(path, "w", buffering=1) as report:
         results = Results(Selection(names=set(names)))
         results.add = lambda *outcome: print(json.dumps(outcome), file=report)
@@ -354,7 +357,7 @@ def run_tests(results, tests):
         raise TimedOut
 
     signal.signal(signal.SIGALRM, alarm)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))   # so that processes are ended and namespaces deleted
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))   # so that processes are terminated and namespaces deleted
     for mode, name, test in in_modes(tests):
         harness.mode = mode
         if not results.wants(name):
@@ -370,7 +373,7 @@ def run_tests(results, tests):
             outcome, detail = "failed", str(failure)
         except TimedOut:
             outcome, detail = "failed", f"took more than {test.timeout:.0f} s"
-        except Exception as error:  # a test that cannot go on has failed, the next ones are run
+        except Exception as error:  # A test that raises another error has failed, and the next tests still run.
             outcome, detail = "failed", f"{type(error).__name__}: {error}"
         finally:
             signal.alarm(0)
@@ -380,7 +383,7 @@ def run_tests(results, tests):
 
 
 SANITIZED_PROGRAMS = ("apps/rove-run", "lib/preload/librove-verbs.so", "tests/system/verbs_victim",
-                      "tests/conformance/conformance")     # of the system tests with "asan" in their names
+                      "tests/conformance/conformance")     # for the system tests with "asan" in their names
 
 
 def read_failed():
@@ -394,10 +397,10 @@ def main():
     parser.add_argument("--quick", action="store_true", help="no sanitizer builds, and a few system tests")
     parser.add_argument("-k", default="", metavar="EXPRESSION", dest="expression",
                         help="only tests whose name matches a regular expression, or several that are joined by "
-                             "' and ', ' or ' and 'not '; only what they need is built")
+                             "' and ', ' or ' and 'not '; only their programs are built")
     parser.add_argument("--failed", action="store_true", help="only tests that failed when they last ran")
     parser.add_argument("--list", action="store_true", help="print the names of tests, and run none")
-    parser.add_argument("--report", nargs="+", help=argparse.SUPPRESS)  # what run_apart() calls
+    parser.add_argument("--report", nargs="+", help=argparse.SUPPRESS)  # for run_apart()
     parser.add_argument("--durations", type=int, default=0, metavar="N", help="also print the N slowest tests")
     options = parser.parse_args()
     if options.report:
@@ -435,7 +438,7 @@ def run_all(results, options):
         if both or options.system else []
     apart = [name for name, test in system if test.shares_cores]
     if "system/auto/debian13/demo" in apart:
-        # It waits for a network and disks most of the time.
+        # It waits for the network and disks most of the time.
         subprocess.Popen([ROOT / "tests" / "debian13", "--install"], stdin=subprocess.DEVNULL,
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
@@ -454,7 +457,7 @@ def run_all(results, options):
         unit += [("asan", test) for test in build_unit("asan", results, more_targets=sanitized)]
     elif sanitized:
         build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], sanitized)
-    # Nothing here depends on time, so all cores are kept busy. What needs several cores, or is long, comes first.
+    # No test here depends on time, so all cores are kept busy. Tests that are long or need several cores run first.
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         longest = [name for name in apart if "debian13" in name]
         groups = [longest, [name for name in apart if name not in longest]]
@@ -475,13 +478,13 @@ def run_all(results, options):
 
 
 def remember_failed(results, only_failed):
-    """Keeps the names of what failed, and of what failed before and did not run now."""
+    """Stores the names of the tests that failed, and of those that failed before and did not run now."""
     before = {name for name in read_failed() if not only_failed and name not in results.seconds}
     FAILED.write_text("".join(f"{name}\n" for name in sorted(before | {name for name, _ in results.failures})))
 
 
 def end(results):
-    """Says what failed once more, so that a log of which only the end is kept tells it, and the sums."""
+    """Prints the failures again, so that the end of a log contains them, and then the sums."""
     for name, detail in results.failures:
         print(f"FAIL {name}\n{indented(detail[:1500])}")
     print(f"{results.passed} passed, {results.failed} failed, {results.skipped} skipped")

@@ -2,8 +2,9 @@
 """Runs programs in the guest: `agent.py serve ADDRESS PORT` there, `agent.py run ADDRESS PORT PROGRAM ARGUMENTS...` on
 the host.
 
-A TCP connection is a program: its arguments, a line of JSON, go there; what it prints comes back, then a zero byte and
-its exit status. Who closes the connection ends the program, so a client that is killed leaves nothing behind.
+Each TCP connection runs one program. The client sends the arguments as a line of JSON. It receives the program's
+output, then a zero byte and the exit status. The program ends when the client closes the connection, so a killed client
+leaves no program behind.
 """
 import json
 import os
@@ -29,7 +30,7 @@ def serve_one(connection):
             return
         ended = os.pidfd_open(child.pid)
         readable, _, _ = select.select([ended, connection], [], [])
-        if ended not in readable:   # the client sends nothing after its line: it has gone
+        if ended not in readable:   # The client sends nothing after its line, so it has closed the connection.
             os.killpg(child.pid, signal.SIGKILL)
         os.close(ended)
         status = child.wait()

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine with the Linux kernel's RoCE, and with NICs that DPDK drives: Debian's kernel in QEMU, in software
+"""Boots a machine with the Linux kernel's RoCE, and with NICs that DPDK drives: Debian's kernel in QEMU, in software
 emulation, behind taps.
 
-The guest's root is that of this machine, so every program has the same path on both sides; what it writes there is gone
-afterwards. Control connections go over a tap of their own, 192.0.2.1 (namespace) and .2 (guest). RoCE goes over the tap
-`data`: rove takes it by AF_PACKET as 10.0.0.1 and fd00::1, the guest's rdma_rxe is 10.0.0.2 and fd00::2. Two NICs of a
-kind are a pair, with a cable between them: both ends are the guest's. A boot takes 10 s and serves all tests of a run.
+The guest's root is that of this machine, so every program has the same path on both sides. Files that the guest writes
+there are lost afterwards. Control connections use a tap of their own, 192.0.2.1 (namespace) and .2 (guest). RoCE uses
+the tap `data`: rove opens it by AF_PACKET as 10.0.0.1 and fd00::1, and the guest's rdma_rxe is 10.0.0.2 and fd00::2.
+The NICs of each kind form a pair with a cable between them, and both ends belong to the guest. A boot takes 10 s and
+serves all tests of a run.
 """
 import atexit
 import json
@@ -26,21 +27,21 @@ CACHE = BUILD / "guest"
 QEMU = "qemu-system-x86_64"
 HOST, GUEST, AGENT_PORT = "192.0.2.1", "192.0.2.2", 7001
 BOOTS_WITHIN = 100      # seconds; a busy machine takes 48
-# In the order in which the first process loads them; those that they need come by themselves.
+# The first process of the guest loads them in this order. Their dependencies are loaded automatically.
 MODULES = ("virtio_pci", "virtio_rng", "virtio_net", "9pnet_virtio", "9p", "crc32_generic", "crc32-pclmul", "ib_uverbs",
            "rdma_ucm", "rdma_rxe",
            "ifb", "sch_netem", "sch_ingress", "cls_matchall", "act_mirred", "veth", "8021q", "overlay")
-# Those that scripts/prepare-nic asks for, and of the NICs that it takes away from the kernel.
+# The modules that scripts/prepare-nic loads, and the drivers of the NICs that it detaches from the kernel.
 ON_DEMAND = ("vfio_pci", "vfio_iommu_type1", "uio_pci_generic", "e1000", "vmxnet3")
 PLAIN = "".join(f",{offload}=off" for offload in ("csum", "guest_csum", "gso", "guest_tso4", "guest_tso6", "guest_ecn",
                                                  "guest_ufo", "host_tso4", "host_tso6", "host_ecn", "host_ufo"))
-# QEMU's devices. A cable is a hub, or, where more than one queue is wanted, a bridge of taps.
+# QEMU's devices. A cable is a hub, or a bridge of taps for a NIC with more than one queue.
 NICS = {
     "e1000": "e1000",
     "virtio": f"virtio-net-pci,mq=on,rss=on,vectors=6,host_mtu=9000{PLAIN}",
     "virtio-1500": f"virtio-net-pci,host_mtu=1500{PLAIN}",
     "virtio-no-filter": f"virtio-net-pci,ctrl_rx=off,ctrl_vlan=off,ctrl_mac_addr=off{PLAIN}",
-    # It has a filter, it says, but no queue to be told of it by.
+    # The NIC reports a filter, but has no queue by which it could be set.
     "virtio-no-queue": f"virtio-net-pci,ctrl_vq=off{PLAIN}",
     "vmxnet3": "vmxnet3",
 }
@@ -56,7 +57,7 @@ def run(*command, timeout=60, **options):
 
 
 def kernel_package():
-    """The package of Debian's newest kernel, in the cache."""
+    """Returns the package of Debian's newest kernel, which is in the cache."""
     depends = run("apt-cache", "depends", "linux-image-amd64").decode()
     name = re.search(r"Depends: (linux-image-\d\S*)", depends)
     if not name:
@@ -71,18 +72,18 @@ def kernel_package():
 
 
 def needed(modules):
-    """The files of MODULES, of ON_DEMAND and of what they depend on, relative to the folder `modules`."""
+    """Returns the files of MODULES, ON_DEMAND and their dependencies, relative to the folder `modules`."""
     depends = dict(line.split(":") for line in (modules / "modules.dep").read_text().splitlines())
     by_name = {pathlib.Path(file).name.split(".")[0].replace("-", "_"): file for file in depends}
     files = set()
     for module in MODULES + ON_DEMAND:
-        if file := by_name.get(module.replace("-", "_")):     # else it is built in
+        if file := by_name.get(module.replace("-", "_")):     # otherwise the module is built in
             files |= {file, *depends[file].split()}
     return sorted(files)
 
 
 def build_image():
-    """vmlinuz and initramfs.gz in the cache: the kernel, its modules, busybox and `init`."""
+    """Puts vmlinuz and initramfs.gz into the cache: the kernel, its modules, busybox and `init`."""
     CACHE.mkdir(parents=True, exist_ok=True)
     package = kernel_package()
     wanted = "\n".join([package.name, *MODULES, *ON_DEMAND, (FOLDER / "init").read_text()])
@@ -91,7 +92,7 @@ def build_image():
         return
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         unpacked, root = pathlib.Path(scratch) / "unpacked", pathlib.Path(scratch) / "root"
-        for folder in (unpacked, root):     # modules are in /lib, or in /usr/lib (since Debian 13)
+        for folder in (unpacked, root):     # Modules are in /lib, or in /usr/lib since Debian 13.
             folder.mkdir()
             (folder / "usr").symlink_to(".")
         run("sh", "-c",
@@ -102,7 +103,7 @@ def build_image():
         there = root / "lib" / "modules" / modules.name
         for file in needed(modules):
             (there / file).parent.mkdir(parents=True, exist_ok=True)
-            if file.endswith(".xz"):        # as in Debian 13, and busybox may not read it
+            if file.endswith(".xz"):        # Debian 13 compresses modules, and busybox may not support that.
                 (there / file).with_suffix("").write_bytes(lzma.decompress((modules / file).read_bytes()))
             else:
                 shutil.copy(modules / file, there / file)
@@ -123,7 +124,7 @@ def build_image():
 
 class Guest:
     def __init__(self, pairs=("e1000",), iommu=False, cpus=1, memory=1024):
-        """`pairs` of NICS, two of each; `memory` in MiB."""
+        """`pairs` holds keys of NICS, and each makes two NICs. `memory` is in MiB."""
         self.pairs, self.iommu, self.cpus, self.memory = pairs, iommu, cpus, memory
         if os.geteuid() != 0:
             raise Skip("needs root for a network namespace and taps")
@@ -141,8 +142,8 @@ class Guest:
         atexit.register(self.close)
         for tap in ("data", "ctl"):
             ip("tuntap", "add", "dev", tap, "mode", "tap", netns=self.netns)
-        # The kernel on this side of the tap must say nothing on `data`. (On `ctl` it has IPv6, or getaddrinfo knows no
-        # such addresses.)
+        # The kernel on this side of the tap must send nothing on `data`. It has IPv6 on `ctl`, because getaddrinfo
+        # would not return IPv6 addresses otherwise.
         run("ip", "netns", "exec", self.netns, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/data/disable_ipv6")
         ip("link", "set", "lo", "up", netns=self.netns)
         ip("link", "set", "data", "mtu", "4300", "up", netns=self.netns)
@@ -167,7 +168,7 @@ class Guest:
         return 0x10 + 2 * self.pairs.index(kind) + end
 
     def nics(self):
-        """QEMU's arguments for both ends of each pair."""
+        """Returns QEMU's arguments for both ends of each pair."""
         arguments = []
         for hub, kind in enumerate(self.pairs):
             for end in range(2):
@@ -181,7 +182,7 @@ class Guest:
         return arguments
 
     def set_link(self, kind, end, up):
-        """Pulls the cable out of a NIC, or puts it in."""
+        """Unplugs the cable of a NIC, or plugs it in."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(20)
             connection.connect(str(self.monitor))
@@ -214,12 +215,12 @@ class Guest:
         return machine
 
     def process(self, arguments):
-        """A program in the guest, as a Process of this machine: its output, its exit status; who stops it ends the
-        program."""
+        """Starts a program in the guest and returns it as a Process of this machine, with its output and exit status.
+        Stopping the Process ends the program."""
         return Process([sys.executable, FOLDER / "agent.py", "run", GUEST, AGENT_PORT, *arguments], netns=self.netns)
 
     def run(self, *arguments, timeout=30):
-        """What a program in the guest prints; it must succeed."""
+        """Runs a program in the guest, which must succeed, and returns its output."""
         return self.process(arguments).succeed(timeout).out()
 
     def wait_listening(self, port):
@@ -232,14 +233,14 @@ class Guest:
 
 
 def guest():
-    """The guest, booted by the first who asks. What prevents it once prevents it for everybody."""
+    """Returns the guest, which the first call boots. If that fails, every later call fails for the same reason."""
     global _guest
     if _guest is None:
         try:
             _guest = Guest()
         except (Skip, Failure) as reason:
             _guest = reason
-        except BaseException:       # the alarm of the test's time
+        except BaseException:       # the alarm of the test's time limit
             _guest = Failure("the guest did not boot")
             raise
     if isinstance(_guest, Exception):

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL over rove, on a machine with one GPU of NVIDIA and PyTorch; every element is compared. Not part of tests/run.
+"""Runs NCCL over rove on a machine with one NVIDIA GPU and PyTorch, and compares every element. It is not part of
+tests/run.
 
     export NCCL_SOCKET_IFNAME=lo NCCL_GIN_TYPE=0
     rove-run -- tests/nccl/ranks.py 0 & rove-run -- tests/nccl/ranks.py 1
 
-Both ranks share the GPU and say that they are two hosts, so that NCCL takes its InfiniBand transport; NCCL_DEBUG=INFO
-says whether it did. The GPU runs one process at a time: how fast this is says little of the transport.
+Both ranks share the GPU and report two different hosts, so that NCCL uses its InfiniBand transport; NCCL_DEBUG=INFO
+shows whether it did. The GPU runs one process at a time, so the speed says little about the transport.
 """
 
 import os
@@ -26,7 +27,7 @@ def check(what: str, got: torch.Tensor, want: torch.Tensor) -> None:
 
 
 def collectives(n: int) -> None:
-    """Each collective, and one SEND, with n (even) elements of 4 bytes."""
+    """Runs each collective, and one SEND, with n (even) elements of 4 bytes."""
     base = torch.arange(n, device="cuda", dtype=torch.int32)
     mine = slice(RANK * (n // 2), (RANK + 1) * (n // 2))
 

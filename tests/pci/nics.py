@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove on emulated NICs that DPDK drives, in the guest of tests/guest, between the two NICs of a pair: what
-bench/hardware.md says to do with real ones."""
+"""Runs rove on emulated NICs that DPDK drives, between the two NICs of a pair in the guest of tests/guest. The steps
+are those that bench/hardware.md describes for real NICs."""
 import json
 import re
 import time
@@ -8,16 +8,17 @@ import time
 from harness import ROOT, ROVE_RUN, STOPPED, Failure, check, free_port, program, shipped, write_toml
 
 ADDRESSES = ("192.168.10.1", "192.168.10.2")
-HUGEPAGES_MIB = 384     # two processes, each with a pool of at most 60 MiB a worker
-TIMEOUT = "17"          # of a QP, 0.54 s: the emulated machine is silent for long at times
+HUGEPAGES_MIB = 384     # for two processes, each with a pool of at most 60 MiB per worker
+TIMEOUT = "17"          # timeout of a QP, 0.54 s, because the emulated machine stalls for long at times
 
 
-# The guest has rdma_rxe's device too.
+# The guest has the device of rdma_rxe too.
 CHECK = (program("verbs_check"), "--device", "rove0", "--timeout", TIMEOUT)
 
 
 def prepare(machine, kind):
-    """scripts/prepare-nic, as a user calls it. Without an IOMMU it says so, and what is done instead."""
+    """Runs scripts/prepare-nic as a user does. Without an IOMMU its output must name the driver that it uses
+    instead."""
     for end in range(2):
         said = machine.run(ROOT / "scripts" / "prepare-nic", machine.nic_address(kind, end), HUGEPAGES_MIB)
         check("is ready" in said, said)
@@ -25,8 +26,8 @@ def prepare(machine, kind):
 
 
 def config(machine, kind, end, workers=0, mode="auto", **device):
-    """A copy of config/pci-nic.toml with the NIC's address, as bench/hardware.md says; with `workers`, dedicated ones.
-    A key that is None is left out."""
+    """Returns a copy of config/pci-nic.toml with the NIC's address, as bench/hardware.md says, and with `workers`
+    dedicated workers. A key whose value is None is left out."""
     config = shipped("pci-nic")
     config["transport"]["mode"] = mode
     config["runtime"] = {"progress": "dedicated", "lcores": [str(cpu) for cpu in range(workers)]} if workers else {}
@@ -43,7 +44,7 @@ def rove(machine, config, *command):
 
 
 def start_server(machine, config, command, port):
-    """Returns when it listens."""
+    """Starts a server and returns when it listens."""
     listens = f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6 && echo yes; true"
     server = rove(machine, config, *command, port)
     server.wait_for(lambda: machine.run("sh", "-c", listens), 60, "listener")
@@ -51,7 +52,7 @@ def start_server(machine, config, command, port):
 
 
 def pair(machine, configs, command, port_option="-p", timeout=100):
-    """The same command on both NICs, a server and a client. Returns both."""
+    """Runs the same command as a server and a client, one on each NIC. Returns both."""
     port = free_port(machine.netns)
     server = start_server(machine, configs[0], [*command, port_option], port)
     client = rove(machine, configs[1], *command, port_option, port, "127.0.0.1")
@@ -75,14 +76,14 @@ def verified(machine, kind, *options, **changes):
 
 
 def perftest(machine, kind, tool, *options, **changes):
-    """A program that looks at the port's state once, when it has opened the device."""
+    """Runs a perftest program, which queries the port's state once, after it has opened the device."""
     _, client = pair(machine, configs(machine, kind, **changes), [tool, "-F", "-d", "rove0", "-x", "1", "-u", TIMEOUT,
                                                                   *options])
     check(re.search(r"^ *\d+ +\d+ +[\d.]+", client.out(), re.M), client.story())
 
 
 def devinfo(machine, kind, active_mtu=4096, **device):
-    """The port is up when the program sees it, and nothing is on its stderr."""
+    """Checks that the port is up when the program sees it, and that nothing is on its stderr."""
     path = write_toml(config(machine, kind, 0, **device))
     out, err = machine.run("sh", "-c", '"$@" 2>/dev/shm/err; echo ---; cat /dev/shm/err', "sh", ROVE_RUN, "--config",
                            path, "--", "ibv_devinfo", "-d", "rove0").split("---\n")
@@ -98,13 +99,13 @@ print(states.count(4), "of", len(states), "times active")     # IBV_PORT_ACTIVE
 
 
 def asked_often(machine, kind):
-    """A program that asks for the port's state again and again, while rove looks at the link, sees it up."""
+    """A program that queries the port's state repeatedly, while rove checks the link, always sees it up."""
     process = rove(machine, config(machine, kind, 0), "/usr/bin/python3", "-c", STATES)
     check("300 of 300 times active" in process.succeed(100).out(), process.story())
 
 
 def refused(machine, kind, *wanted, **device):
-    """No device, and one line that says why."""
+    """Checks that there is no device, and one line that gives the reason."""
     process = rove(machine, config(machine, kind, 0, **device), "ibv_devinfo", "-d", "rove0")
     process.wait(60)
     said = [line for line in process.out().splitlines() if line.startswith("rove: ")]
@@ -112,7 +113,7 @@ def refused(machine, kind, *wanted, **device):
 
 
 def taken(machine, kind):
-    """A second process on the NIC."""
+    """Starts a second process on the same NIC, which is refused."""
     owner = rove(machine, config(machine, kind, 0), "stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0")
     owner.wait_for(lambda: "async event FD" in owner.out(), 60, "its start")
     refused(machine, kind, "in use by process", "ibv_asyncwatch", "mesh")
@@ -120,7 +121,7 @@ def taken(machine, kind):
 
 
 def does_not_start(machine, kind):
-    """The driver cannot start the NIC: the port is down, and one line says why."""
+    """The driver cannot start the NIC. The port is down, and one line gives the reason."""
     process = rove(machine, config(machine, kind, 0), "ibv_devinfo", "-d", "rove0")
     process.succeed(60)
     said = process.out()
@@ -128,8 +129,8 @@ def does_not_start(machine, kind):
 
 
 def link(machine, kind):
-    """The cable is pulled and put in again: a program is told; the port of one that starts meanwhile is down, as one
-    line says."""
+    """Unplugs the cable and plugs it in again. A program gets the events. The port of a program that starts meanwhile
+    is down, and one line gives the reason."""
     watch = rove(machine, config(machine, kind, 0), "stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0")
     watch.wait_for(lambda: "async event FD" in watch.out(), 60, "its start")
     for up, event in ((False, "PORT_ERR"), (True, "PORT_ACTIVE")):
@@ -147,7 +148,8 @@ def link(machine, kind):
 
 
 def other_mac(machine, kind, changes=({}, {})):
-    """MACs that are not the NICs' own: frames to them come, those to IPv6 groups too, by which they are found."""
+    """Uses MACs that are not the NICs' own. Frames to them arrive, and so do frames to the IPv6 groups that resolve
+    their addresses."""
     theirs = [config(machine, kind, end, mac=f"02:00:00:00:00:9{end}", **changes[end]) for end in range(2)]
     command = [*CHECK, "--rounds", "1", "--sizes", "64,2000", "--verbs", "send,read", "--mtu", "1024"]
     for gid_index in ("1", "2"):
@@ -155,7 +157,7 @@ def other_mac(machine, kind, changes=({}, {})):
 
 
 def kernel_driver(machine, kind):
-    """The NICs are the kernel's, and rove sends by AF_PACKET: their filters pass what is for rove."""
+    """The kernel drives the NICs, and rove sends by AF_PACKET. The NICs' filters pass the frames for rove."""
     machine.run("modprobe", kind)
     ends = []
     for end in range(2):
@@ -179,7 +181,8 @@ for path in pathlib.Path("/run/dpdk").glob("rove-*/dpdk_telemetry.v2"):
 
 
 def queues(machine, kind, spreads):
-    """Two workers, with a queue each where the NIC has two. `spreads`: it has RSS, so that both queues get frames."""
+    """Runs two workers, each with its own queue where the NIC has two. If `spreads` is set, the NIC has RSS, so both
+    queues must receive frames."""
     both = configs(machine, kind, workers=2)
     rounds = "100" if spreads else "10"
     command = [*CHECK, "--rounds", rounds, "--depth", "4", "--qps", "8", "--verbs", "send", "--sizes", "64,4097"]
@@ -190,7 +193,7 @@ def queues(machine, kind, spreads):
     while client.child.poll() is None and (spreads and not all(most)):
         for line in machine.run("python3", "-c", QUEUES).splitlines():
             counters = json.loads(line)
-            # virtio's name first; none while the port starts.
+            # The first name is virtio's. The counters are missing while the port starts.
             most = [max(most[queue], *(counters.get(f"rx_q{queue}_{name}", 0) for name in ("good_packets", "packets")))
                     for queue in range(2)]
         time.sleep(0.2)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plants bugs, one at a time, and says what finds each: tests/sim/mutants.py [--directory DIR] [PART-OF-A-NAME...]
-The end is a table: how many were killed of those that were planted.
+"""Plants bugs one by one and prints which test finds each: tests/sim/mutants.py [--directory DIR] [PART-OF-A-NAME...]
 
-Those of mp mode, below, have to be found by random worlds; those in unit_mutants.py by unit tests. Works on a copy of
-the tree and one build directory. Fails when a bug is found by nothing, or its place in the code is not there any more.
+At the end it prints a table of how many bugs were planted and how many were found. Random worlds must find the bugs of
+mp mode, below, and unit tests must find the bugs in unit_mutants.py. It works on a copy of the tree and one build
+directory. It fails if no test finds a bug, or if a bug's place is no longer in the code.
 
-Not here: what the sender's timer mends, as an acknowledgement of a packet that was not kept. It costs time, not a
-promise.
+Bugs from which the sender's timer recovers are not listed, such as an acknowledgement of a packet that was not kept.
+They cost time, but break no guarantee.
 """
 import argparse
 import contextlib
@@ -27,11 +27,11 @@ from unit_mutants import UNIT_MUTANTS  # noqa: E402
 
 SEEDS = 3000
 WORLDS = "tests/sim/worlds_test"
-TIMEOUT_S = 240     # a world that never ends is found too
+TIMEOUT_S = 240     # This also finds a world that never ends.
 
 REQUESTER, RESPONDER = "lib/transport/mp/requester.h", "lib/transport/mp/responder.h"
 CORE, BURST, HYBRID = "lib/transport/core.h", "lib/transport/burst.h", "lib/transport/reorder/hybrid_bitmap.h"
-# What is wrong: the file, what stands there, and the bug.
+# Each bug by its description: the file, the code in it, and the code with the bug.
 MUTANTS = {
     "every other retransmission is skipped": (
         REQUESTER, "if (!emit(*wqe, departure, bytes)) {",
@@ -111,17 +111,19 @@ MUTANTS = {
         RESPONDER, "    shared_.release(mp_.held, psn);\n    return taken;",
         "    if (taken) shared_.release(mp_.held, psn);\n    return taken;"),
     "damage is not seen": (
-        RESPONDER, "    payload.read(target, qp_.mtu);\n    if (!payload.icrc_matches()) return DirectPlacement::kBadIcrc;",
+        RESPONDER, "    payload.read(target, qp_.mtu);\n"
+        "    if (!payload.icrc_matches()) return DirectPlacement::kBadIcrc;",
         "    payload.read(target, qp_.mtu);"),
     "damage to READ data is not seen": (
-        REQUESTER, "    if (!payload.icrc_matches()) return DirectPlacement::kBadIcrc;\n    take_in_order", "    take_in_order"),
+        REQUESTER, "    if (!payload.icrc_matches()) return DirectPlacement::kBadIcrc;\n    take_in_order",
+        "    take_in_order"),
     "rings of a grown bitmap do not join": (
         HYBRID, "            m.head = static_cast<uint16_t>(slots(m.circular));\n", ""),
 }
 
 
 def worlds_failure(program):
-    """The seed of the first world that fails, or what else ended the run; None if all passed."""
+    """Returns the seed of the first world that fails, another reason for the end of the run, or None if all passed."""
     started = time.monotonic()
     with subprocess.Popen(["timeout", str(TIMEOUT_S), program, "--gtest_filter=*many_paths"], text=True,
                           errors="replace", env={**os.environ, "ROVE_SEEDS": str(SEEDS)}, stdout=subprocess.PIPE,
@@ -135,7 +137,7 @@ def worlds_failure(program):
 
 
 def unit_failure(program):
-    """The first unit test that fails, or what else ended the run; None if all passed."""
+    """Returns the first unit test that fails, another reason for the end of the run, or None if all passed."""
     run = subprocess.run(["timeout", str(TIMEOUT_S), program, "--gtest_fail_fast"], text=True, errors="replace",
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if failed := re.search(r"\[  FAILED  \] ([^ ,]+)", run.stdout):
@@ -144,12 +146,12 @@ def unit_failure(program):
 
 
 class Tree:
-    """A copy of the tree, in which one bug at a time is planted, and its build."""
+    """A copy of the tree, in which one bug is planted at a time, and its build."""
 
     def __init__(self, directory):
         self.tree, self.build = pathlib.Path(directory, "tree"), pathlib.Path(directory, "build")
-        # What is the same stays as it is: a file that was last compiled with a bug in it is newer than what came of
-        # that.
+        # A file that has not changed keeps its time. A file that was last compiled with a bug is newer than its object
+        # file, so it is compiled again.
         shutil.copytree(ROOT, self.tree, ignore=shutil.ignore_patterns(".git", "build", "build-*", "__pycache__"),
                         dirs_exist_ok=True, copy_function=self.copy_if_changed)
         if not (self.build / "build.ninja").exists():
@@ -167,7 +169,7 @@ class Tree:
         subprocess.run(["ninja", "-C", self.build, "-j2", program], check=True, stdout=subprocess.DEVNULL)
 
     def make_worlds_again(self):
-        """The engine is compiled in one place, and no bug changes a type: nothing else is compiled again."""
+        """Compiles only the engine again. It is compiled in one place, and no bug changes a type."""
         if self.world_commands is None:
             commands = subprocess.run(["ninja", "-C", self.build, "-t", "commands", WORLDS], check=True, text=True,
                                       stdout=subprocess.PIPE).stdout.splitlines()
@@ -180,7 +182,7 @@ class Tree:
         return (worlds_failure if program == WORLDS else unit_failure)(self.build / program)
 
     def try_out(self, program, file, before, after):
-        """What finds the bug; None: nothing does."""
+        """Plants a bug. Returns the test that finds it, or None if no test does."""
         path = self.tree / file
         source = path.read_text()
         path.write_text(source.replace(before, after))
@@ -206,10 +208,10 @@ def print_table(killed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="those whose name contains one of these; without: all")
-    parser.add_argument("--directory", help="where to work, kept for the next time; without: a temporary one")
-    parser.add_argument("--list", action="store_true", help="shows what there is")
-    parser.add_argument("--places", action="store_true", help="only looks whether each place is still in the code")
+    parser.add_argument("names", nargs="*", help="bugs whose name or file contains one of these (default: all)")
+    parser.add_argument("--directory", help="where to work, kept for the next run (default: a temporary folder)")
+    parser.add_argument("--list", action="store_true", help="list the bugs and run nothing")
+    parser.add_argument("--places", action="store_true", help="only check that each place is still in the code")
     options = parser.parse_args()
     planted = {(program, name): mutant for program, mutants in {WORLDS: MUTANTS, **UNIT_MUTANTS}.items()
                for name, mutant in mutants.items()
@@ -218,11 +220,11 @@ def main():
         for (program, name), mutant in planted.items():
             print(f"{program.split('/')[-1]:24} {mutant[0]:40} {name}")
         return
-    # by program and name: what found it
+    # the test that found each bug, by program and name
     killed = {key: None for key in planted}
     gone = [key for key, (file, before, _) in planted.items() if (ROOT / file).read_text().count(before) != 1]
     for _, name in gone:
-        print(f"{name}: its place is not there")
+        print(f"{name}: its place is not in the code")
     if options.places:
         print(f"{len(planted) - len(gone)} of {len(planted)} places are there")
         sys.exit(1 if gone else 0)

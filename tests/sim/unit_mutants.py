@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bugs that unit tests have to find: what sends over many paths, what keeps order, the connection manager, and the
-parts of the datapath without devices.
+"""Bugs that unit tests must find in the code that sends over many paths, that keeps order, in the connection manager,
+and in the parts of the datapath without devices.
 
-By program: what is wrong, the file, what stands there, and the bug.
+For each program and description, the table has the file, the code in it, and the code with the bug.
 """
 PATHS, RECOVERY, PER_PACKET, PATHS_H = (f"lib/transport/paths/{name}"
                                         for name in ("paths.cc", "recovery.cc", "per_packet-inl.h", "paths.h"))

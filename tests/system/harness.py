@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the system tests are made of: configurations, processes under rove-run, namespaces, and the list of tests.
+"""The parts of the system tests: configurations, processes under rove-run, namespaces, and the list of tests.
 
-A test is a function and its arguments, registered by `test(name, function, ...)`; it fails by raising.
-Two processes on two cores: a server on the first core that we may use, a client on the last. Times in seconds.
+A test is a function and its arguments, registered by `test(name, function, ...)`. It fails by raising an exception.
+Most tests have two processes on two cores: a server on the first core that the run may use, and a client on the last.
+Times are in seconds.
 """
 import atexit
 import contextlib
@@ -27,7 +28,7 @@ SANITIZED_BUILD = pathlib.Path(f"{BUILD}-asan")
 ROVE_RUN = BUILD / "apps" / "rove-run"
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, CLIENT_CORE = CORES[0], CORES[-1]
-STOPPED = 20  # a process that is told to end has this long, on a machine that may have other work
+STOPPED = 20  # time in which a terminated process must end, on a machine that may have other work
 
 
 class Failure(Exception):
@@ -51,17 +52,18 @@ class Test:
 
 TESTS: list[Test] = []
 BOTH = ("rc", "mp")
-mode = "auto"  # transport.mode of the test that runs, unless it says otherwise itself
+mode = "auto"  # transport.mode of the running test, unless its configuration sets it
 
 
 def test(name, function, *arguments, timeout=120, quick=False, modes=BOTH, shares_cores=False):
-    """Registers a test, to run in each of `modes`; those marked `quick` are what `tests/run --quick` runs. One that
-    `shares_cores` only computes, so it runs beside unit tests; all others have the machine for themselves."""
+    """Registers a test that runs in each of `modes`. `tests/run --quick` runs only tests that are marked `quick`. A
+    test that `shares_cores` only computes, so it runs at the same time as unit tests. All others have the machine to
+    themselves."""
     TESTS.append(Test(name, function, arguments, timeout, quick, modes, shares_cores))
 
 
 def once(name, function, *arguments, **options):
-    """As test(), for what has nothing to do with the mode of RC QPs."""
+    """Registers a test that does not depend on the mode of RC QPs."""
     test(name, function, *arguments, modes=("auto",), **options)
 
 
@@ -71,8 +73,8 @@ def check(condition, message):
 
 
 def eventually(body, timeout):
-    """Runs `body` until it does not fail, for a state that follows its cause after a while. Returns what `body` does;
-    its last failure is the test's."""
+    """Runs `body` until it does not fail, for a state that follows its cause after a while. Returns the result of
+    `body`, or raises its last failure."""
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -93,7 +95,7 @@ def unique():
 
 
 def free_port(netns=None):
-    """A TCP port that nobody listens on. Ports of a namespace are its own: any number will do there."""
+    """Returns a TCP port on which no process listens. A namespace has ports of its own, so any number works there."""
     if netns:
         return 20000 + next(_unique)
     with socket.socket() as probe:
@@ -102,8 +104,8 @@ def free_port(netns=None):
 
 
 def loopback_address():
-    """One of 127.0.0.0/8 that no other test uses, nor another run on this machine: the UDP port of RoCE is the
-    machine's."""
+    """Returns an address in 127.0.0.0/8 that neither another test nor another run on this machine uses, because the UDP
+    port of RoCE is shared by the whole machine."""
     number = (os.getpid() << 10) + next(_unique)
     return f"127.{64 + (number >> 16) % 64}.{(number >> 8) % 256}.{number % 256}"
 
@@ -115,7 +117,7 @@ SCRATCH = pathlib.Path(_directory.name)
 
 
 def _toml(value):
-    return json.dumps(value)  # strings, numbers, booleans and lists of them are written alike
+    return json.dumps(value)  # JSON and TOML write strings, numbers, booleans and lists of them alike.
 
 
 def write_toml(config):
@@ -145,13 +147,13 @@ def write_toml(config):
 
 
 def shipped(name):
-    """A configuration of config/, as a dict."""
+    """Returns a configuration of config/ as a dict."""
     return tomllib.loads((ROOT / "config" / f"{name}.toml").read_text())
 
 
 def device_arguments(port):
-    """"net_memif0,a=b,c" -> ("net_memif0", {"a": "b", "c": None}), and
-    "memif:@x,a=b" -> ("memif", {"socket": "x", "a": "b"})"""
+    """Splits a port: "net_memif0,a=b,c" becomes ("net_memif0", {"a": "b", "c": None}), and "memif:@x,a=b" becomes
+    ("memif", {"socket": "x", "a": "b"})."""
     driver, *rest = port.split(",")
     driver, _, place = driver.partition(":")
     socket = {"socket": place.removeprefix("@")} if place else {}
@@ -167,7 +169,8 @@ def device_string(driver, arguments):
 
 
 def memif_pair(of="loopback", **changes):
-    """A shipped pair with a socket of its own. Keyword arguments: see with_changes()."""
+    """Returns a shipped pair of configurations with a socket of its own. For the keyword arguments see
+    with_changes()."""
     name = f"rove-test-{unique()}"
     pair = []
     for config in (shipped(f"{of}-a"), shipped(f"{of}-b")):
@@ -213,23 +216,23 @@ atexit.register(stop_all)
 
 @functools.cache
 def terminal():
-    """A descriptor of one at which nobody types."""
+    """Returns a descriptor of a terminal on which there is no input."""
     return os.openpty()[1]
 
 
-# Open MPI 4 and 5 do not start where there is nothing to reach other machines with, though all ranks are on this one.
+# Open MPI 4 and 5 do not start if they find no program to reach other machines, although all ranks are on this one.
 LOCAL_RANKS = {"OMPI_MCA_plm_rsh_agent": "true", "PRTE_MCA_plm_ssh_agent": "true"}
 
 
 def mpi_ranks(commands):
-    """Arguments of mpirun and mpiexec that run each command as a rank. Not "-np 1 A : -np 1 B": at that Open MPI 5 of
-    Debian 13 crashes, whatever the programs (open-mpi/ompi issue 13303)."""
+    """Returns arguments of mpirun and mpiexec that run each command as a rank. It does not use "-np 1 A : -np 1 B",
+    because Open MPI 5 of Debian 13 crashes with it, whatever the programs are (open-mpi/ompi issue 13303)."""
     one = 'shift "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; exec $1'
     return ["-np", len(commands), "sh", "-c", one, "sh", *(" ".join(map(str, command)) for command in commands)]
 
 
 class Process:
-    """A program on one core, or on those of a set, under rove-run if it is given a configuration; its output goes to
+    """A program on one core or on a set of cores. It runs under rove-run if it has a configuration. Its output goes to
     files."""
 
     def __init__(self, arguments, config=None, core=CLIENT_CORE, netns=None, env=None, build=BUILD, stdin=False,
@@ -249,7 +252,7 @@ class Process:
                 env={**os.environ, **(env or {})}, cwd=SCRATCH, start_new_session=True,
                 preexec_fn=lambda: self.begin(core))
         self.pid, self.netns = self.child.pid, netns
-        if outlives_test:       # whoever started it stops it
+        if outlives_test:       # The caller stops it.
             atexit.register(self.stop)
         else:
             _running.append(self)
@@ -257,14 +260,14 @@ class Process:
     @staticmethod
     def begin(core):
         os.sched_setaffinity(0, core if isinstance(core, set) else {core})
-        # A shell's background job, as these tests may be, ignores these, and so would all it starts.
+        # A background job of a shell ignores these signals, and so would all its children. The tests may be such a job.
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
 
     def standard_input(self, written):
         if written:
             return subprocess.PIPE
-        # UCX 1.18's asks MPI who it is where this is no terminal.
+        # Without a terminal, UCX 1.18's program gets its rank from MPI.
         return terminal() if self.name == "ucx_perftest" else subprocess.DEVNULL
 
     def out(self):
@@ -274,17 +277,18 @@ class Process:
         return self.errors.read_text(errors="replace")
 
     def json(self):
-        """The lines of output that are JSON objects; a process that runs may have written a part of its last line."""
+        """Returns the lines of output that are JSON objects. The last line of a running process may be incomplete, so
+        it is left out."""
         whole, _, _ = self.out().rpartition("\n")
         return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def threads(self):
-        """What each thread waits for in the kernel: a process that hangs may not do so again when somebody looks."""
+        """Returns for each thread where it waits in the kernel, because a hang may not be reproducible."""
         lines = []
         for task in sorted(pathlib.Path(f"/proc/{self.pid}/task").glob("*")):
             try:
                 name, place, call = ((task / file).read_text().strip() for file in ("comm", "wchan", "syscall"))
-            except OSError:  # it has ended
+            except OSError:  # It has ended.
                 continue
             lines.append(f"thread {name}: in {place}, system call {call}")
         return lines
@@ -296,9 +300,9 @@ class Process:
         return "\n".join([f"$ {' '.join(self.command)}", *lines[-25:], *end])
 
     def wait(self, timeout):
-        """Exit status; a process that takes longer fails the test."""
+        """Returns the exit status. Raises Failure if the process takes longer than `timeout`."""
         if self.child.poll() is None:
-            # Popen.wait(timeout) looks every 50 ms.
+            # Popen.wait(timeout) polls only every 50 ms.
             with open(os.pidfd_open(self.pid), "rb", buffering=0) as ended:
                 if not select.select([ended], [], [], timeout)[0]:
                     raise Failure(f"{self.name} is not done after {timeout:.0f} s\n{self.story()}")
@@ -321,11 +325,12 @@ class Process:
         return value
 
     def is_listening(self, port):
-        """Whether somebody is, on this TCP port of its namespace, which `ip netns exec` has yet to enter at first."""
+        """Returns true if a process listens on this TCP port in the process's namespace. At first `ip netns exec` has
+        not entered that namespace yet."""
         try:
             if self.netns and not os.path.samefile(f"/proc/{self.pid}/ns/net", f"/run/netns/{self.netns}"):
                 return False
-        except OSError:     # it has ended
+        except OSError:     # It has ended.
             return False
         for family in ("tcp", "tcp6"):
             try:
@@ -340,13 +345,13 @@ class Process:
         self.wait_for(lambda: self.is_listening(port), timeout, f"listener on TCP port {port}")
 
     def cpu_time(self):
-        """The seconds that it has run, in ticks of 10 ms."""
+        """Returns the CPU time of the process in seconds, with a resolution of 10 ms."""
         fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def sleeps(self, most=0.01, seconds=1):
-        """Fails unless for some seconds it uses hardly any CPU time. One that polls never does so; one that was busy
-        does when it has had a core for what was left to do."""
+        """Fails unless the process uses almost no CPU time for some seconds. A process that polls never passes; one
+        that was busy passes once it has finished its remaining work."""
         def quiet():
             before = self.cpu_time()
             time.sleep(seconds)
@@ -356,16 +361,16 @@ class Process:
         eventually(quiet, 20)
 
     def waited_for_core(self):
-        """The seconds for which its threads were ready to run and had no core, of all of them together."""
+        """Returns the seconds for which the threads were ready to run and had no core, summed over all of them."""
         threads = pathlib.Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(thread.read_text().split()[1]) for thread in threads) / 1e9
 
     def outweigh(self):
-        """Other work on the machine weighs little beside it. For what is measured."""
+        """Gives the process a high weight, so that other work takes little CPU time from a measurement."""
         try:
             pathlib.Path(f"/proc/{self.pid}/autogroup").write_text("-19")
         except OSError:
-            pass  # not root, or no autogroups: it is only slower
+            pass  # The run is not root, or there are no autogroups. The process is only slower.
 
     def kill(self, how=signal.SIGKILL):
         self.child.send_signal(how)
@@ -379,7 +384,7 @@ class Process:
             except subprocess.TimeoutExpired:
                 self.child.kill()
                 self.child.wait()
-            with contextlib.suppress(ProcessLookupError):   # what it has forked, as fio its jobs
+            with contextlib.suppress(ProcessLookupError):   # its children, such as fio's jobs
                 os.killpg(self.pid, signal.SIGKILL)
         if self in _running:
             _running.remove(self)
@@ -387,7 +392,7 @@ class Process:
 
 @dataclasses.dataclass
 class Link:
-    """Where a pair of processes meets: a configuration each, and how their TCP control connections find each other."""
+    """How a pair of processes is connected: a configuration for each, and the address of the TCP control connection."""
     configs: list
     netns: tuple = (None, None)
     server_host: str = "127.0.0.1"
@@ -400,8 +405,8 @@ def memif_link(**changes):
 
 
 def run_pair(link, server, client, port_option="-p", timeout=100, at_once=False, measured=False):
-    """Starts `server`, waits until it listens, if the client does not, runs `client HOST`; both must succeed, and
-    outweigh other work where their figures count. Returns both processes."""
+    """Starts `server`, waits until it listens (unless `at_once`), and runs `client HOST`. Both must succeed. If they
+    are `measured`, they get a high weight. Returns both processes."""
     port = free_port(link.netns[0])
     listening = start_server(link, server, port, port_option, not at_once)
     connecting = start_client(link, client, port, port_option)
@@ -434,15 +439,14 @@ def program(name, build=BUILD):
 
 
 def verified(link, *options, timeout=100):
-    """verbs_check on both sides with the same options; returns the JSON lines of the server, which sees what is
-    lost."""
+    """Runs verbs_check on both sides with the same options. Returns the JSON lines of the server, which sees losses."""
     command = [program("verbs_check", link.build), *options]
     server, _ = run_pair(link, command, command, "--port", timeout)
     return server.json()
 
 
 def covering(file, over):
-    """Words that run a command for which `file` is in the place of `over`."""
+    """Returns words that precede a command and make it see `file` in the place of `over`."""
     command = [
         "unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh",
         str(file),
@@ -499,7 +503,7 @@ class TwoNamespaces:
 # --- telemetry -------------------------------------------------------------------------------------------------------
 
 def telemetry(pid, command):
-    """The answer to one command of a rove process's DPDK telemetry socket."""
+    """Returns the answer to one command that it sends to a rove process's DPDK telemetry socket."""
     path = f"/var/run/dpdk/rove-{pid}/dpdk_telemetry.v2"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as query:
         query.settimeout(20)

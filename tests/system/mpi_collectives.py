@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpi4py's collectives over any number of ranks, of Python objects and of buffers. Every value is checked."""
+"""Runs mpi4py's collectives over any number of ranks, with Python objects and with buffers. Every value is checked."""
 import array
 
 from mpi4py import MPI

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of two MPI ranks: messages eager and rendezvous, in order and crossing, collectives, and one-sided access. Every
-byte is checked."""
+"""One of two MPI ranks. They exchange eager and rendezvous messages, in order and crossing each other, and use
+collectives and one-sided access. Every byte is checked."""
 import struct
 
 from mpi4py import MPI
@@ -53,7 +53,7 @@ def one_sided():
     memory = window.tomemory()
     memory[:] = bytes(size + 8)
     window.Fence()
-    mine = bytearray(content(rank, size, 1)[:size])   # it may be read until the fence
+    mine = bytearray(content(rank, size, 1)[:size])   # The peer may read it until the fence.
     window.Put(mine, peer)
     window.Fence()
     assert right(memory[:size], peer, 1)
@@ -63,7 +63,7 @@ def one_sided():
     assert right(fetched, rank, 1)
     one, before = bytearray(struct.pack("q", 1)), bytearray(8)
     window.Lock_all()
-    for _ in range(counts):  # both ranks count at rank 0
+    for _ in range(counts):  # Both ranks count at rank 0.
         window.Fetch_and_op([one, MPI.INT64_T], [before, MPI.INT64_T], 0, size, MPI.SUM)
         window.Flush(0)
     window.Unlock_all()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyverbs beside Python's multiprocessing, whose children are forks. multiprocessing_forks.py after-list|with-objects.
-Ends with "OK"."""
+"""Runs pyverbs together with Python's multiprocessing, whose children are forks: multiprocessing_forks.py
+after-list|with-objects. Its last line is "OK"."""
 import errno
 import multiprocessing
 import sys
@@ -18,7 +18,7 @@ forks = multiprocessing.get_context("fork")
 def names():
     try:
         return [device.name.decode() for device in get_device_list()]
-    except PyverbsRDMAError:    # where there is not even a kernel with RDMA
+    except PyverbsRDMAError:    # The kernel has no RDMA.
         return []
 
 
@@ -56,7 +56,7 @@ def main(case):
         objects.update(context=context, pd=pd, cq=CQ(context, 16), mr=MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE))
         with forks.Pool(3) as pool:
             assert pool.map_async(inherit, range(30)).get(30) == list(range(30))
-        more = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE)   # the parent goes on
+        more = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE)   # The objects still work in the parent.
         more.close()
     else:
         with forks.Pool(1) as pool:

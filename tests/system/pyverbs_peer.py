@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One side of the pyverbs test: RC SEND, WRITE, READ and atomics with the data verified, then bad arguments and error
-statuses.
+"""One side of the pyverbs test. It runs RC SEND, WRITE, READ and atomics and verifies the data, and then tries bad
+arguments and error statuses.
 
-pyverbs_peer.py server|client HOST PORT. Ends with "OK", or with an exception.
+pyverbs_peer.py server|client HOST PORT. Its last line is "OK", or it raises an exception.
 """
 import errno
 import json
@@ -44,7 +44,7 @@ class Control:
 
 
 class Side:
-    """A QP with its CQ and a region of memory, connected to the other side's."""
+    """A QP with its CQ and a memory region, connected to the QP of the other side."""
 
     def __init__(self, context, pd, control, access=ACCESS):
         self.control = control
@@ -63,7 +63,7 @@ class Side:
         attr.dest_qp_num = self.remote["qpn"]
         attr.rq_psn = self.remote["psn"]
         attr.max_dest_rd_atomic = attr.max_rd_atomic = 4
-        attr.min_rnr_timer = 20   # 10 ms: longer than a peer is off its core
+        attr.min_rnr_timer = 20   # 10 ms, longer than a peer is off its core
         route = GlobalRoute(dgid=_gid(self.remote["gid"]), sgid_index=GID_INDEX, hop_limit=64)
         attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
         self.qp.to_rtr(attr)
@@ -110,7 +110,7 @@ def data(number):
 
 
 def refused(error, call, *arguments, **options):
-    """The call must fail with this errno."""
+    """Checks that the call fails with this errno."""
     try:
         call(*arguments, **options)
     except PyverbsRDMAError as failure:
@@ -161,8 +161,8 @@ def moves(side, client):
 
 
 def remote_error(context, pd, control, client, status, access=ACCESS, **request):
-    """A request that the responder must refuse: the requester's completion says why, and its QP is in error
-    afterwards."""
+    """Sends a request that the responder must refuse. The requester's completion has the reason, and its QP is in the
+    error state afterwards."""
     side = Side(context, pd, control, ACCESS if client else access)
     if client:
         options = {name: change(side) for name, change in request.items() if name != "opcode"}
@@ -187,8 +187,8 @@ def errors(context, pd, control, client):
     remote_error(context, pd, control, client, local, lkey=lambda side: side.mr.lkey ^ 0x5A5A00)
     remote_error(context, pd, control, client, local, length=lambda side: SIZE + 1)
     remote_error(context, pd, control, client, e.IBV_WC_RNR_RETRY_EXC_ERR,
-                 opcode=e.IBV_WR_SEND)  # no receive is ever posted
-    # A message longer than its receive: an error at both ends.
+                 opcode=e.IBV_WR_SEND)  # No receive is posted.
+    # A message longer than its receive causes an error at both ends.
     side = Side(context, pd, control)
     if not client:
         side.qp.post_recv(RecvWR(num_sge=1, sg=[side.sge(100)]))

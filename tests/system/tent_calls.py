@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python module `tent` as Mooncake's programs call it: positions and names of arguments, guards, exceptions, and
-other Python threads that run while a call waits. Ends with "ok"."""
+"""Calls the Python module `tent` as Mooncake's programs do: positions and names of arguments, guards, exceptions, and
+other Python threads that run while a call waits. Its last line is "ok"."""
 import ctypes
 import os
 import socket
@@ -37,7 +37,7 @@ def transfers(engine):
     assert info.type == tent.SegmentInfoType.Memory and there in [buffer.base for buffer in info.buffers]
     ctypes.memset(here, ord("w"), SIZE)
 
-    # Positions: priority, transport_hint, policy_name, deadline_ns, intent_type.
+    # The positional arguments are priority, transport_hint, policy_name, deadline_ns and intent_type.
     request = tent.Request(tent.WRITE, here, handle, there, SIZE, tent.PRIO_LOW, tent.UNSPEC, None, 0, tent.MIGRATION)
     batch = engine.allocate_transfer_batch(batch_size=1)
     engine.submit_transfer(batch, [request], tent.Notification("kind", "text"))
@@ -74,7 +74,7 @@ def guards_and_registrations(engine):
     raises(tent.AddressNotRegisteredError, engine.free_local_memory, address)
     guard = engine.allocate_memory_guard(SIZE)
     address = guard.address()
-    del guard  # frees it
+    del guard  # This frees the memory.
     raises(tent.AddressNotRegisteredError, engine.free_local_memory, address)
     raises(tent.TooManyRequestsError, engine.allocate_transfer_batch, 1 << 40)
     raises(tent.TooManyRequestsError, engine.allocate_batch_guard, 1 << 40)
@@ -97,7 +97,7 @@ def inline_configuration():
 
 
 def others_run(wait):
-    """The longest time that another thread stood while `wait()` ran, and how long that took."""
+    """Returns the longest time for which another thread did not run during `wait()`, and the duration of `wait()`."""
     longest, last, ended = [0.0], time.monotonic(), threading.Event()
 
     def tick():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`mooncake.engine` as connectors of vLLM and SGLang use it: a producer process and a consumer, each with an engine,
-move blocks by WRITE and READ, in every form that the class has, and look at every byte. Ends with "ok"."""
+"""Uses `mooncake.engine` as connectors of vLLM and SGLang do. A producer process and a consumer process, each with an
+engine, move blocks by WRITE and READ in every form that the class has, and check every byte. Its last line is "ok"."""
 import ctypes
 import logging
 import multiprocessing
@@ -50,7 +50,7 @@ def main():
         engine.write_bytes_to_buffer(here[i], bytes([65 + i]) * SIZE, SIZE)
         expected += bytes([65 + i]) * SIZE
 
-    # One block by each call, the rest by lists.
+    # Each call moves one block, and the calls with lists move the rest.
     assert engine.transfer_sync_write(session, here[0], there[0], SIZE) == 0
     assert engine.transfer_sync(session, here[1], there[1], SIZE, TransferOpcode.Write) == 0
     batch = engine.transfer_submit_write(session, here[2], there[2], SIZE)
@@ -74,7 +74,7 @@ def main():
     ours.send("look")
     assert ours.recv() == ([("done", "all of it")], expected)
 
-    # What fails says so in the log, and returns what the original's callers look at.
+    # A call that fails logs the reason, and returns the value that callers of the original check.
     said = []
     logging.getLogger("mooncake.engine").addFilter(lambda record: said.append(record.getMessage()))
     assert engine.transfer_sync_write(session, 4096, there[0], SIZE) == -1

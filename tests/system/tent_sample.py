@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents' Python sample (tent-qos), made whole: a READ of our own segment. Ends with "ok"."""
+"""Runs the Python sample of the documents (tent-qos) as a whole program. It READs from its own segment. Its last line
+is "ok"."""
 import ctypes
 
 import tent

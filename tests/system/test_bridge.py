@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-bridge: two namespaces that a veth pair joins, a mesh in each, and a bridge between mesh and veth. Needs
-root."""
+"""Tests rove-bridge with two namespaces that a veth pair joins, a mesh in each, and a bridge between mesh and veth.
+Needs root."""
 import json
 import signal
 import subprocess
@@ -38,12 +38,12 @@ def said(bridge, what="bridge"):
 
 
 def members(bridge):
-    """By name."""
+    """Returns the bridge's members by name."""
     return {member["name"]: member for member in said(bridge, "members").values()}
 
 
 class TwoSites(TwoNamespaces):
-    """A mesh and a bridge in each of the namespaces."""
+    """Two namespaces, each with a mesh and a bridge."""
 
     def __init__(self, *options, port=PORT):
         super().__init__(mtu=4300)
@@ -60,7 +60,7 @@ class TwoSites(TwoNamespaces):
         return mesh(self.folders[site], addresses=addresses(host), **device)
 
     def across(self):
-        """A member of each mesh."""
+        """Returns a link between a member of each mesh."""
         return Link([self.member(0, 11), self.member(1, 22)], self.names, "192.0.2.1")
 
 
@@ -83,7 +83,8 @@ test("bridge/across/ipv6", across, ["--gid-index", "2"])
 
 
 def plain_host():
-    """A member and a host with a port of its own; then two members of one mesh, in which the bridge has no part."""
+    """Tests a member with a host that has a port of its own, and then two members of one mesh, whose traffic does not
+    pass the bridge."""
     with TwoNamespaces(mtu=4300) as namespaces:
         where = folder()
         bridge = start_bridge(where, namespaces.names[0])
@@ -99,7 +100,7 @@ def plain_host():
         two = Link([member, mesh(where, addresses=addresses(12))], (netns, netns))
         verify(two, "--rounds", 1, "--sizes", "64,4097")
         after = said(bridge)
-        # They report their groups to all.
+        # Members report their multicast groups to the bridge, which forwards those reports.
         check(after["to_uplink"] - before["to_uplink"] < 10 and after["between_members"] == 0, f"{before} {after}")
 
 
@@ -107,7 +108,7 @@ test("bridge/plain-host", plain_host)
 
 
 def vlan_and_mtu():
-    """The tag is the bridges', and members learn what the uplink carries."""
+    """The bridges add and remove the tag, and members learn the MTU of the uplink."""
     with TwoSites("--vlan", "7", "--mtu", "1024") as sites:
         shown = Process(["ibv_devinfo", "-v"], sites.member(0, 11), netns=sites.names[0]).succeed(20)
         check("active_mtu:\t\t1024" in shown.out(), shown.story())
@@ -139,8 +140,8 @@ def pings(netns, *to):
 
 
 def beside_the_kernel():
-    """The uplink is an interface of the kernel, which keeps its address; the other host is the kernel as well, and rove
-    beside it. What the bridge leaves when it is killed: nothing."""
+    """The uplink is an interface of the kernel, which keeps its address. The other host runs the kernel's stack and
+    rove on the same interface. A killed bridge leaves no setting behind."""
     interface = {"device": [{"port": "interface:data"}]}
     with TwoNamespaces(mtu=4300) as namespaces:
         here, there = namespaces.names
@@ -192,8 +193,8 @@ once("bridge/multicast", multicast)
 
 
 def killed():
-    """The bridges are killed in the midst of a transfer, and others take their places: it goes on. A member is killed,
-    and another takes its address."""
+    """The bridges are killed and replaced during a transfer, which continues. A member is killed, and another takes its
+    address."""
     with TwoSites() as sites:
         link, port = sites.across(), free_port("any")
         command = [program("verbs_check"), "--timeout", 17, "--sizes", "100000", "--rounds", 20]
@@ -218,7 +219,7 @@ once("bridge/killed", killed)
 
 
 def stopped_member():
-    """A member that is stopped holds up nobody."""
+    """A stopped member does not delay the others."""
     with TwoSites() as sites:
         stopped = Process(["ib_send_lat", "-F", "-p", free_port("any")], sites.member(0, 13), netns=sites.names[0])
         wait_until(lambda: "10.0.0.13" in members(sites.bridges[0]), 20, "member")
@@ -240,7 +241,8 @@ once("bridge/stopped-member", stopped_member)
 
 
 def idle():
-    """With an uplink that rings, an idle bridge uses no CPU time; one without a doorbell is looked at now and then."""
+    """An idle bridge uses no CPU time if its uplink has a doorbell. An uplink without one is polled from time to
+    time."""
     with TwoNamespaces(mtu=4300) as namespaces:
         name = unique()
         for port, most in ((f"memif:@{name},role=server", 0.01), (PORT, 0.1)):
@@ -281,7 +283,7 @@ once("bridge/refused", refused)
 
 
 def prompt():
-    """Every command, and what a bridge over memif shows without any namespace."""
+    """Enters every command on a bridge over memif, without any namespace."""
     where = folder()
     port = f"memif:@{unique()},role=server"
     terminal = Terminal([BRIDGE, "--mesh", where, "--port", port, "--interactive"])
@@ -296,7 +298,7 @@ def prompt():
         terminal.json("show port stats"), terminal.json("show port stats all")
         check("to_uplink" in terminal.json("show drops"), "show drops")
         terminal.say("clear stats")
-        check("show members" in terminal.say("show nonsense"), "what is possible")
+        check("show members" in terminal.say("show nonsense"), "a wrong command does not list the possible ones")
         server.stop()
         check(terminal.unsaid() == ["quit"], str(terminal.unsaid()))
         terminal.send("quit\n")

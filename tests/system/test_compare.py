@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/compare without hardware: published figures beside rove, both ends here and apart; and with what stands for
-hardware. What it and the scripts for NICs refuse."""
+"""Tests bench/compare without hardware (published figures next to rove's, with both ends here and as two hosts) and
+with a rove device in place of hardware. Also tests wrong arguments of it and of the scripts for NICs."""
 import json
 import os
 import shutil
@@ -12,7 +12,7 @@ COMPARE = ROOT / "bench" / "compare"
 ONE_ROW = ("--rounds", "1", "--only", "32 B", "--build", BUILD)
 QUICK = ("--device", "none0", *ONE_ROW)
 NIC = "mlx5_0"
-# perftest on this "NIC" is perftest on another rove device, which gets the words that were meant for the NIC.
+# perftest on this "NIC" is perftest on another rove device, with the words that were meant for the NIC.
 STAND_IN = """#!/bin/bash
 echo "{end} $*" >> {log}
 words=("$@")
@@ -25,7 +25,7 @@ exec {tool} "$@"
 
 
 class Nic:
-    """Makes processes of a "host" that has a device NIC, in mount namespaces of their own."""
+    """Starts processes of a "host" that has a device NIC, in mount namespaces of their own."""
 
     def __init__(self):
         if os.geteuid() != 0:
@@ -36,7 +36,8 @@ class Nic:
         self.configs = [write_toml(config) for config in memif_pair()]
 
     def compare(self, *options, end=None, core=CLIENT_CORE):
-        """`end`: 0 serves, 1 does not; None: both are here, and the last word of the client's command tells it."""
+        """Runs bench/compare. `end` is 0 on the serving host and 1 on the other. It is None if both ends are here; then
+        the last word of the client's command identifies it."""
         tools = SCRATCH / unique()
         tools.mkdir()
         config = f'$([[ "${{@: -1}}" == 127.0.0.1 ]] && echo {self.configs[1]} || echo {self.configs[0]})'
@@ -51,7 +52,7 @@ class Nic:
         return Process([*command, *ONE_ROW, *options], core=core, env={"PATH": f"{tools}:{os.environ['PATH']}"})
 
     def commands(self):
-        """The end and the words of each run of perftest."""
+        """Returns the end and the words of each run of perftest."""
         return [line.split() for line in self.log.read_text().splitlines()]
 
 
@@ -67,7 +68,7 @@ def published():
 
 
 def two_hosts():
-    """The serving side and the other, as two processes of one host."""
+    """Runs the serving host and the other as two processes of one host."""
     served, peer = (write_toml(config) for config in memif_pair())
     server = Process([COMPARE, *QUICK, "--serve", "--rove", served], core=SERVER_CORE)
     client = Process([COMPARE, *QUICK, "--peer", "127.0.0.1", "--rove", peer], core=CLIENT_CORE).succeed(40)
@@ -84,7 +85,7 @@ def compared(run, out):
 
 
 def hardware():
-    """The same commands on the NIC and on rove, both ends here; a NIC that fails is a row that failed."""
+    """Runs the same commands on the NIC and on rove, with both ends here. A NIC that fails makes a row that failed."""
     nic, out = Nic(), SCRATCH / f"{unique()}.json"
     configs = [write_toml(config) for config in memif_pair()]
     run = nic.compare("--rove", *configs, "--json", out).succeed(40)

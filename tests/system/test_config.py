@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user gets wrong: every wrong key, type and range in a configuration, and rove-run's own arguments. And
-installing."""
+"""Tests user errors: every wrong key, type and range in a configuration, and rove-run's own arguments. Also tests the
+installation."""
 import os
 import pathlib
 import re
@@ -14,7 +14,8 @@ GOOD_DEVICE = 'port = "net_memif0,role=server,socket=rove-config-test"\naddresse
 
 
 def refused(text, line, key):
-    """The program must not start: exit status 1 or more, and one line "FILE:LINE: key 'KEY': ..."."""
+    """Checks that the program does not start: its exit status is not 0, and it prints one line "FILE:LINE: key 'KEY':
+    ..."."""
     path = SCRATCH / f"{unique()}.toml"
     path.write_text(text)
     run = Process(["ibv_devices"], path, SERVER_CORE)
@@ -24,11 +25,11 @@ def refused(text, line, key):
     check(len(said) == 1, f"not one line about the file:\n{text}\n{run.story()}")
     check(f"{path}:{line}:" in said[0], f"not line {line}: {said[0]}")
     check(key is None or f"'{key}'" in said[0], f"not key '{key}': {said[0]}")
-    check(key is None or "allowed" in said[0], f"does not say what is allowed: {said[0]}")
+    check(key is None or "allowed" in said[0], f"does not name the allowed values: {said[0]}")
 
 
 def device(line, key):
-    """One more line, the fourth, in a good [[device]] table."""
+    """Checks a fourth line in an otherwise correct [[device]] table."""
     refused(f"[[device]]\n{GOOD_DEVICE}{line}\n", 4, key)
 
 
@@ -126,15 +127,14 @@ for name, (function, *arguments) in CASES.items():
 
 
 def shipped_are_accepted(name):
-    """Everything of config/ must at least parse: what is wrong with it, if anything, is that the port does not exist
-    here."""
+    """Checks that a file of config/ parses. The only error that it may cause is that the port does not exist here."""
     run = Process(["ibv_devinfo"], ROOT / "config" / name, SERVER_CORE)
     run.wait(30)
     check("allowed" not in run.err() and "parse" not in run.err(), run.story())
 
 
 for path in sorted((ROOT / "config").glob("*.toml")):
-    if path.stem == "vhost-b":  # waits for vhost-a: test_vhost.py
+    if path.stem == "vhost-b":  # It waits for vhost-a; see test_vhost.py.
         continue
     once(f"config/shipped/{path.stem}", shipped_are_accepted, path.name)
 
@@ -165,7 +165,7 @@ once("rove-run/without-verbs", rove_run, ["--config", LOOPBACK, "--", "echo", "p
 
 
 def eal_argument():
-    """--eal reaches EAL: a bad argument stops it, and the error shows the argument."""
+    """The option --eal reaches EAL: a bad argument stops it, and the error shows the argument."""
     config = memif_pair()[0]
     from harness import write_toml
     done = subprocess.run([
@@ -179,7 +179,7 @@ once("rove-run/eal", eal_argument)
 
 
 def in_folder(folder, mode=0o755, file_mode=0o644, owner=None, file_owner=None, arguments=()):
-    """rove-run in a folder with a rove.toml of one device on UDP, and with that of a stranger."""
+    """Runs rove-run in a folder whose rove.toml has one device on UDP. Folder and file may belong to another user."""
     if os.geteuid() != 0 and (owner or file_owner):
         raise Skip("needs two users")
     folder.mkdir(parents=True)
@@ -207,14 +207,14 @@ def strangers(why, **options):
     check(done.returncode == 2 and "rove-found" not in done.stdout, f"{done.stdout}{done.stderr}")
     lines = done.stderr.splitlines()
     check(len(lines) == 1 and str(folder) in lines[0] and why in lines[0] and "--config" in lines[0], done.stderr)
-    # Who names it wants it.
+    # A file that --config names is used.
     named = subprocess.run([str(ROVE_RUN), "--config", "rove.toml", "--", "ibv_devices"], cwd=folder,
                            capture_output=True, text=True, timeout=20)
     check("rove-found" in named.stdout and named.stderr == "", f"{named.stdout}{named.stderr}")
 
 
 def linked_to_strangers():
-    """A link of ours to a file that others may write to."""
+    """The folder has a symbolic link to a file in a folder that others may write to."""
     folder, other = SCRATCH / unique(), SCRATCH / unique()
     in_folder(other, mode=0o777)
     folder.mkdir(mode=0o755)
@@ -235,7 +235,7 @@ once("rove-run/folder", rove_run, ["--config", str(SCRATCH), "--", "true"], 2, [
 
 
 def other_text(prefix, end):
-    """What editors of other systems write."""
+    """Tests text as editors of other systems write it."""
     file = SCRATCH / f"{unique()}.toml"
     file.write_bytes(prefix + end.join([b"[[device]]", b'name = "rove-found"', b'port = "udp:127.0.0.9"', b""]))
     run = Process(["ibv_devices"], file).succeed(20)
@@ -247,7 +247,7 @@ once("config/carriage-returns", other_text, b"", b"\r\n")
 
 
 def awkward_place(name):
-    """LD_PRELOAD has no way to name a library in such a folder: one line says so."""
+    """LD_PRELOAD cannot name a library in such a folder, and one line explains that."""
     place = SCRATCH / unique() / name / "build"
     place.parent.mkdir(parents=True)
     for part in ("apps/rove-run", "lib/preload/librove-verbs.so"):
@@ -264,8 +264,8 @@ for name, place in {"blank": "a b", "colon": "a:b", "dollar": "$LIB"}.items():
 
 
 def second_process(config, netns=None):
-    """A port is one process's: a second one has no device, and one line tells it who has the port, and what else it can
-    have. What sysfs says of the device can be read by all. A killed owner has it no more."""
+    """Only one process can own a port. A second process has no device, and one line names the owner and the
+    alternative. All processes can read the device in sysfs. After the owner is killed, the port is free."""
     owner = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], config, SERVER_CORE, netns)
     owner.wait_for(lambda: "async event FD" in owner.out(), 20, "open device")
     second = Process(["ibv_devinfo"], config, netns=netns)
@@ -294,7 +294,8 @@ once("config/second-process/net_vhost", lambda: second_process(
 
 
 def installed():
-    """meson install to a directory of its own; rove-run works from there, and pkg-config knows rove."""
+    """Runs meson install with a directory of its own as destination. rove-run works from there, and pkg-config finds
+    rove."""
     destination = SCRATCH / "installed"
     done = subprocess.run([
         "meson", "install", "-C",
@@ -319,7 +320,8 @@ def installed():
 
 
 def check_manual(installed_to, programs):
-    """Each program has a manual page with all its options, and bash completes them; rove.toml(5) has every key."""
+    """Checks that each program has a manual page with all its options, that bash completes them, and that rove.toml(5)
+    has every key."""
     def page(name):
         (file,) = installed_to.rglob(name)
         return file.read_text().replace("\\-", "-")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/conformance, each case a test: over a memif pair, with RC QPs in rc and in mp mode; and each theme under ASan
-and UBSan.
+"""Runs tests/conformance over a memif pair, with RC QPs in rc and in mp mode. Each case is a test. Each theme also runs
+under ASan and UBSan.
 
-The cases of a theme run at once, when the first of them is asked for.
+The cases of a theme run together, when the first of them is requested.
 """
 import re
 
@@ -13,30 +13,31 @@ import harness
 CASES = {build: build / "tests" / "conformance" / "conformance" for build in (BUILD, SANITIZED_BUILD)}
 THEME_LIMIT = 110   # seconds
 VERDICT = re.compile(r"(PASS|FAIL|SKIP) (\S+)  \S+ s(?:  (.*))?")
-# An instrumented program finds a preloaded library in front of its run-time, which is how it must be here. A fault ends a
-# program by its signal: ASan's handlers would be asked first, as a program's own are.
+# An instrumented program expects its run-time before any preloaded library, but here rove's library must come first. A
+# fault ends a program by its signal. rove would call ASan's handlers first, as it does with a program's own.
 SANITIZERS = {"ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0:exitcode=99:handle_segv=0:handle_sigbus=0",
               "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99"}
-# What may be skipped on rove, and why. A case skips what a device does not offer, so any other skip is something that
-# rove offered and does no more.
+# The cases that may be skipped on rove, and why. A case skips features that a device does not offer. Any other skip
+# means that rove no longer offers a feature.
 SKIPPED = {
     "optional/the_own_device_is_imported_or_refused": "rove imports no devices: the call is refused, as it may be",
     "qp_transitions/rtr_refuses_an_mtu_above_the_ports": "no MTU is above that of these ports",
 }
-# What cannot run under sanitizers, which see rove's system calls by functions of their own: these are cancellation
-# points, so that a thread may be cancelled while it drives the datapath. In the other cases of the theme it does not.
+# The cases that cannot run under sanitizers. Sanitizers replace rove's system calls by functions that are cancellation
+# points, so a thread may be cancelled while it drives the datapath. That does not happen in the other cases of the
+# theme.
 NOT_SANITIZED = ("cancel/not_in_posting_and_polling", "cancel/in_get_cq_event_while_others_wait")
 _verdicts = {}
 
 
 def names():
-    """The cases' names, from the sources: the list is needed before the program is built."""
+    """Returns the cases' names from the sources, because the list is needed before the program is built."""
     return [f"{theme}/{rule}" for file in sorted((ROOT / "tests" / "conformance").glob("*.cc"))
             for theme, rule in re.findall(r"^(?:CASE|PAIR|DOOMED|ALONE)\((\w+),\s*(\w+)\)", file.read_text(), re.M)]
 
 
 def verdicts(theme, build=BUILD):
-    """The outcome and the reason of each case of `theme`, by name."""
+    """Returns the outcome and the reason of each case of `theme`, by name."""
     key = (theme, harness.mode, build)
     if key not in _verdicts:
         first, second = memif_pair()
@@ -61,14 +62,15 @@ def case(name):
 
 
 def lossy(name):
-    """One case over a network that loses, doubles and reorders."""
+    """Runs one case over a network that loses, duplicates and reorders."""
     first, second = memif_pair(impair={"loss": 0.05, "reorder": 0.02, "duplicate": 0.02})
     process = Process([CASES[BUILD], "--filter", f"^{name}$", "--peer-env", f"ROVE_CONFIG={write_toml(second)}"], first)
     check(process.wait(40) == 0, process.story())
 
 
 def dedicated(theme):
-    """A theme with a thread of the library for each process, on which faults in the program's memory then happen."""
+    """Runs a theme in which each process has a dedicated thread of the library, so that faults in the program's memory
+    happen on that thread."""
     first, second = memif_pair()
     for config, core in ((first, SERVER_CORE), (second, CLIENT_CORE)):
         config["runtime"] = {"progress": "dedicated", "lcores": [str(core)]}
@@ -93,6 +95,6 @@ for theme in ("mr_gone", "cq_resize"):
     test(f"conformance/dedicated/{theme}", dedicated, theme, timeout=THEME_LIMIT + 10)
 test("conformance/lossy/uc", lossy, "uc/what_arrives_is_whole_and_in_order")
 for theme in sorted({name.split("/")[0] for name in names()}):
-    # Objects alone, and processes, are the same code in both modes.
+    # Cases with objects only, and with processes, run the same code in both modes.
     modes = ("rc",) if theme in ("device_limits", "fork", "process", "signals") else harness.BOTH
     test(f"conformance/asan/{theme}", sanitized, theme, timeout=THEME_LIMIT + 10, modes=modes)

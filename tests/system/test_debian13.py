@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove on Debian 13, with its DPDK, rdma-core and compiler: what the README begins with, in a chroot. tests/debian13
-does all tests there."""
+"""Runs the first commands of the README on Debian 13, with its DPDK, rdma-core and compiler, in a chroot.
+tests/debian13 runs all tests there."""
 import os
 import pathlib
 

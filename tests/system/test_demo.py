@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo, shorter than its default, what it says when a host dies, and what is made of its hosts: bench/soak. And the
-one with perftest."""
+"""Runs the demo for a shorter time than its default, and checks its report when a host dies. Also runs bench/soak,
+which uses the same hosts, and the demo with perftest."""
 import json
 import os
 import pathlib
@@ -15,7 +15,7 @@ SPRAY = ROOT / "apps" / "demos" / "spray"
 
 def demo(*options):
     process = Process([SPRAY, *options], env={"ROVE_BUILD_DIR": str(BUILD)})
-    os.sched_setaffinity(process.pid, CORES)    # it gives its hosts a core each
+    os.sched_setaffinity(process.pid, CORES)    # The demo gives each of its hosts a core.
     return process
 
 
@@ -54,7 +54,7 @@ def perftest():
 
 
 def soak():
-    """Too short to say anything of memory: that it runs, and what it needs is there."""
+    """Checks only that the soak test starts and runs. It is too short to measure memory."""
     run = Process([ROOT / "bench" / "soak", "4", "--seed", "5"], env={"ROVE_BUILD_DIR": str(BUILD)})
     os.sched_setaffinity(run.pid, CORES)
     check("every byte right" in run.succeed(30).out(), run.story())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/wireshark/rove.lua, by tshark, against a capture of every packet that rove's wire library can build and
+"""Tests tools/wireshark/rove.lua by tshark, with a capture of every packet that rove's wire library can build and
 Wireshark does not know."""
 import json
 import os
@@ -10,10 +10,11 @@ from harness import ROOT, SCRATCH, Skip, check, once, program, unique
 
 
 def dissect(capture, *options):
-    """What tshark says of a capture, a JSON object for each packet."""
+    """Returns tshark's output for a capture, a JSON object for each packet."""
     if shutil.which("tshark") is None:
         raise Skip("needs tshark")
-    # As nobody: for root, Wireshark 4.4 reads no scripts. Who it is may not pass the folders, so it gets open files.
+    # tshark runs as an unprivileged user, because Wireshark 4.4 loads no scripts for root. That user may not be able to
+    # enter the folders, so it inherits open files.
     with open(ROOT / "tools" / "wireshark" / "rove.lua") as script, open(capture, "rb") as packets:
         files = [script.fileno(), packets.fileno()]
         done = subprocess.run([
@@ -25,7 +26,7 @@ def dissect(capture, *options):
 
 
 def leaves(tree, found=None):
-    """Every field of a packet by its name, a list of values each, wherever it stands."""
+    """Returns every field of a packet by its name, at any depth, with a list of its values."""
     found = {} if found is None else found
     for key, value in tree.items():
         for one in value if isinstance(value, list) else [value]:
@@ -63,13 +64,13 @@ def every_packet():
         expect(packet, rove__mpeth__retx=["1"], rove__mpeth__sync=["0"], rove__mpeth__last=["1"],
                rove__mpeth__response=["0"], rove__mpeth__early=["1"], rove__mpeth__msn=["5"], rove__mpeth__ipsn=["9"],
                infiniband__bth__psn=[str(1000 + opcode)])
-    for write in (0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB):      # RETH in all of them
+    for write in (0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB):      # Each of them has a RETH.
         expect(data[write], infiniband__reth__va=["0x1122334455667788"], infiniband__reth__dmalen=["64"])
     for opcode in [opcode for opcode in by_opcode if 0xA0 <= opcode < 0xC0]:
         request = not 0xAD <= opcode <= 0xB2
         expect(by_opcode[opcode], rove__xrceth__srq=["0x0a0b0c"] if request else None,
                infiniband__bth__psn=[str(1000 + opcode)])
-    for opcode in (0xA6, 0xAA, 0xAC, 0xBC, 0xBD, 0x1C, 0x1D, 0xDC, 0xDD):   # RETH behind XRCETH, FETH, MPETH
+    for opcode in (0xA6, 0xAA, 0xAC, 0xBC, 0xBD, 0x1C, 0x1D, 0xDC, 0xDD):   # The RETH follows an XRCETH, FETH or MPETH.
         expect(by_opcode[opcode], infiniband__reth__va=["0x1122334455667788"], infiniband__reth__dmalen=["64"])
     for opcode in (0x1C, 0xBC, 0xDC):
         expect(by_opcode[opcode], rove__feth__placement=["0x00000001"], rove__feth__selectivity=["1"])

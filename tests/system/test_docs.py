@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that README.md and docs/guide show, as they are written (tools/check_docs)."""
+"""Runs the commands in README.md and docs/guide as they are written (tools/check_docs)."""
 from harness import CORES, ROOT, Process, check, once
 
 

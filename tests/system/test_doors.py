@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in: programs that are not linked with libibverbs find rove's devices too."""
+"""Tests that programs that are not linked with libibverbs find rove's devices too."""
 import errno
 import fcntl
 import os
@@ -16,8 +16,8 @@ SOURCES = ROOT / "tests" / "system"
 
 
 def compiled(source, *flags, compiler="gcc", name=None):
-    """A program or library of tests/system (or a source of the scratch directory) as it comes from a compiler of the
-    distribution."""
+    """Compiles a program or library of tests/system, or a source of the scratch directory, with the distribution's
+    compiler and default settings."""
     output = SCRATCH / (name or pathlib.Path(source).stem)
     output.parent.mkdir(exist_ok=True)
     command = [compiler, "-O1", "-Wall", str(SOURCES / source), "-o", str(output), *flags]
@@ -27,7 +27,7 @@ def compiled(source, *flags, compiler="gcc", name=None):
 
 
 def doors():
-    # RUNPATH as most programs have it: of the program, and not of those whose libraries it loads.
+    # The RUNPATH applies to the program only and not to the libraries that it loads, as for most programs.
     return compiled("doors.c", "-ldl", "-Wl,--enable-new-dtags,-rpath,$ORIGIN/only_here")
 
 
@@ -76,15 +76,15 @@ once("doors/runpath", by_runpath, quick=True)
 once("doors/ctypes", python_ctypes, "libibverbs.so.1", quick=True)
 
 
-# --- other preloaded libraries, and programs into which nothing is preloaded
+# --- other preloaded libraries, and programs without a preloaded library
 
 OPENED = [{"devices": 1, "opened": True}]
 WARNING = "it has no rove devices"
 
 
 def beside(library, seen):
-    """rove beside a library of LD_PRELOAD, which must have come first: `seen` in the process's memory map is not
-    enough."""
+    """Runs rove together with a library of LD_PRELOAD, which must come first. It is not enough that `seen` is in the
+    process's memory map."""
     process = Process([compiled("doors_count.c", "-libverbs")], memif_pair()[0], SERVER_CORE,
                       env={"LD_PRELOAD": library, "LD_DEBUG": "bindings"}).succeed(20)
     check(process.json() == OPENED, process.story())
@@ -127,7 +127,7 @@ def warns(program, *words):
 
 
 def silent(program):
-    """No line: rove's devices are there."""
+    """Checks that nothing is printed, because rove's devices are available."""
     process = Process(program, memif_pair()[0], SERVER_CORE)
     check(process.wait(20) == 0, process.story())
     check(process.err() == "", process.story())
@@ -161,7 +161,7 @@ def memif_pair_file():
 
 
 def privileged():
-    """Programs that gain privileges are not preloaded; those that only could are."""
+    """A program that gains privileges is not preloaded. A program that could gain them, but does not, is preloaded."""
     if os.geteuid() != 0:
         raise Skip("needs root")
     program = compiled("doors_count.c", "-libverbs", name="with_privileges")
@@ -179,7 +179,7 @@ def privileged():
 
     run("")
     program.chmod(0o4755)
-    silent([program])   # root gains nothing
+    silent([program])   # root gains no privileges
     run("set-user-ID")
     run("", "setpriv", "--no-new-privs")
     program.chmod(0o755)
@@ -197,7 +197,7 @@ def no_false_alarm():
         silent(program)
 
 
-CAP_NET_RAW = bytes([1, 0, 0, 2]) + (1 << 13).to_bytes(4, "little") + bytes(12)   # vfs_cap_data: version 2, effective
+CAP_NET_RAW = bytes([1, 0, 0, 2]) + (1 << 13).to_bytes(4, "little") + bytes(12)   # vfs_cap_data, version 2, effective
 
 for _name, _library in (("jemalloc", "libjemalloc.so.2"), ("tcmalloc", "libtcmalloc_minimal.so.4")):
     once(f"doors/beside {_name}", beside, _library, _name)
@@ -209,7 +209,7 @@ once("doors/privileged program", privileged)
 once("doors/no false alarm", no_false_alarm, quick=True)
 
 
-# --- what programs read of a device in sysfs
+# --- programs that read a device in sysfs
 
 SYSFS = """
 import os, re, subprocess, sys
@@ -264,14 +264,14 @@ def reads_sysfs():
     check(list(temporary.iterdir()) == [], "the folder is left")
     check(run("die").wait(20) == -9 and len(list(temporary.iterdir())) == 1, "nothing was left to sweep")
     run("exit").succeed(20)
-    check(list(temporary.iterdir()) == [], "what a killed process left is not swept")
+    check(list(temporary.iterdir()) == [], "the folder of a killed process is not swept")
 
 
 once("doors/sysfs", reads_sysfs, quick=True)
 
 
 def swept(folder, stop):
-    """What a rove process that starts does with the folders of those that have gone, again and again."""
+    """Repeatedly removes the folders of ended processes, as a rove process does when it starts."""
     while not stop.is_set():
         for entry in os.scandir(folder):
             file = -1
@@ -286,8 +286,8 @@ def swept(folder, stop):
 
 
 def neighbours_start():
-    """Processes that start together, and sweep: none takes a folder that another has made and not locked yet. A rank of
-    four had no device by that."""
+    """Processes that start together also sweep. None may remove a folder that another process has created and not
+    locked yet. This once left a rank of four without a device."""
     folder, stop = SCRATCH / unique(), threading.Event()
     folder.mkdir()
     sweeper = threading.Thread(target=swept, args=(folder, stop))
@@ -306,7 +306,7 @@ def neighbours_start():
 once("doors/sysfs/neighbours-start", neighbours_start)
 
 
-# --- DPDK is inside: programs may have one of their own
+# --- DPDK is inside rove; a program may have its own
 
 def own_dpdk():
     flags = subprocess.run(["pkg-config", "--cflags", "libdpdk"], capture_output=True, text=True,
@@ -320,13 +320,13 @@ def own_dpdk():
 once("doors/own dpdk", own_dpdk)
 
 
-# --- a libibverbs.so.1 of rove's in the place of the installed one
+# --- rove's libibverbs.so.1 in place of the installed one
 
 DROP_IN = BUILD / "lib" / "preload" / "ibverbs"
 
 
 def under(arguments):
-    """The command, with rove's libibverbs.so.1 as `rove-run --libibverbs` has it."""
+    """Runs the command with rove's libibverbs.so.1, as `rove-run --libibverbs` does."""
     config = write_toml(memif_pair()[0])
     return Process([ROVE_RUN, "--libibverbs", "--config", config, "--", *arguments], None, SERVER_CORE)
 
@@ -337,8 +337,8 @@ def drop_in(way, *file):
 
 
 def deepbind():
-    """The plug-in's own libibverbs comes before what is preloaded: that must be rove's. Without, it is the installed
-    one."""
+    """The plug-in's own libibverbs precedes preloaded libraries, so it must be rove's. Without --libibverbs it is the
+    installed one."""
     drop_in("deepbind", plugin())
     process = Process([doors(), "deepbind", plugin()], memif_pair()[0], SERVER_CORE).succeed(20)
     check(process.json() == [{"devices": 0}],
@@ -346,7 +346,8 @@ def deepbind():
 
 
 def in_library_path():
-    """In LD_LIBRARY_PATH, without rove-run, for a program that is linked with libibverbs and one with librdmacm."""
+    """Uses LD_LIBRARY_PATH without rove-run, for a program that is linked with libibverbs and for one with
+    librdmacm."""
     environment = {"LD_LIBRARY_PATH": str(DROP_IN), "ROVE_CONFIG": str(write_toml(memif_pair()[0])), "LD_BIND_NOW": "1"}
     process = Process(["ibv_devinfo"], None, SERVER_CORE, env=environment).succeed(20)
     check(re.search(r"hca_id:\s+rove0", process.out()), process.story())
@@ -359,7 +360,7 @@ def in_library_path():
 
 
 def all_versions():
-    """Every symbol of the installed library, in every version, is there too."""
+    """Checks that rove's library has every symbol of the installed one, in every version."""
     listing = lambda library: set(subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True,
                                                  text=True, check=True).stdout.split())
     loaded = subprocess.run(["ldd", shutil.which("ibv_devinfo")], capture_output=True, text=True, check=True).stdout
@@ -405,10 +406,10 @@ def drops_privileges():
 once("doors/drop privileges", drops_privileges)
 
 
-# --- constructors: they run before main() and within dlopen(), whose lock another thread then waits for in vain
+# --- constructors: they run before main() and within dlopen(), whose lock another thread cannot get meanwhile
 
 def in_constructor(run):
-    """A constructor may look at files in a thread and open a device."""
+    """A constructor may access files in a thread and open a device."""
     source, shared = "doors_constructor.c", ("-shared", "-fPIC")
     opens = compiled(source, "-DPROGRAM", name="constructor_opens")
     for name, flags in (("files", ["-DTHREAD"]), ("device", ["-libverbs"])):
@@ -421,11 +422,12 @@ def in_constructor(run):
 
 # A library uses a device outside of main(), and prints these lines, by the moment of the use. In "forks" a child is
 # forked before and after the first use. The second child inherits an open device, so it cannot get one (ENOSYS).
-LAST = {"destructor": ["used"], "atexit": ["used"], "thread-variable": ["used"], "forks": ["used", "used", "refused", "used"]}
+LAST = {"destructor": ["used"], "atexit": ["used"], "thread-variable": ["used"],
+        "forks": ["used", "used", "refused", "used"]}
 
 
 def at_the_end(run, when):
-    """A library that uses a device in its destructor, for instance, whether or not the program has one open."""
+    """A library may use a device as late as in its destructor, whether or not the program has one open."""
     source, refused = "doors_last.c", f"ibv_get_device_list: {os.strerror(errno.ENOSYS)}"
     number = 1 + list(LAST).index(when)
     library = compiled(source, "-shared", "-fPIC", f"-DWHEN={number}", "-libverbs", name=f"liblast_{number}.so")
@@ -433,7 +435,7 @@ def at_the_end(run, when):
     linked = compiled(source, "-DLINKED", str(library), "-libverbs", name=f"last_linked_{number}")
     for arguments in ([opens, library], [opens, library, "open"], [linked], [linked, "open"]):
         lines = run(arguments).succeed(25).out().replace(refused, "refused").splitlines()
-        # Children of a process that has opened a device have none.
+        # The children of a process that has opened a device have no device.
         expected = ["refused", "used", "refused", "used"] if (when, *arguments[2:]) == ("forks", "open") else LAST[when]
         check(lines == (LAST[when] if arguments[0] == linked else expected), f"{arguments}: {lines}")
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that people run, as they come from Debian, over rove; data is verified where the program can.
-docs/guide/programs.md has the table.
+"""Runs widely used programs from Debian over rove, and verifies data where the program can. docs/guide/programs.md has
+the table.
 
-`tests/ecosystem` runs these alone. Elsewhere are perftest (test_perftest.py), rdmacm-utils and perftest -R
-(test_rdma_cm.py), ibverbs-utils (test_pingpong.py), pyverbs (test_pyverbs.py), a pair of Open MPI's ranks with
+`tests/ecosystem` runs only these tests. Other files have perftest (test_perftest.py), rdmacm-utils and perftest -R
+(test_rdma_cm.py), ibverbs-utils (test_pingpong.py), pyverbs (test_pyverbs.py), and a pair of Open MPI's ranks with
 one-sided access (test_mpi.py).
 """
 import json
@@ -32,8 +32,8 @@ def needs(*programs):
 
 
 def pair(server_command, client_command, env=None, seconds=60, waits_for=None, server_ends=True):
-    """A server and a client over a memif; both must succeed. The client starts when the server listens on TCP port
-    `waits_for`."""
+    """Runs a server and a client over a memif. Both must succeed. If `waits_for` is given, the client starts when the
+    server listens on that TCP port."""
     link = memif_link()
     server = Process(server_command, link.configs[0], SERVER_CORE, env=env)
     if waits_for:
@@ -50,7 +50,7 @@ def pair(server_command, client_command, env=None, seconds=60, waits_for=None, s
 
 
 def compiled(source, *command):
-    """A program of this folder, by `command SOURCE -o PROGRAM`, in the scratch folder."""
+    """Compiles a program of this folder to the scratch folder by `command SOURCE -o PROGRAM`."""
     needs(command[0])
     path = SCRATCH / f"{unique()}-{pathlib.Path(source).stem}"
     split = command.index("--") if "--" in command else len(command)
@@ -63,7 +63,7 @@ def compiled(source, *command):
 # --- libfabric -------------------------------------------------------------------------------------------------------
 
 def fi_pingpong(provider, domain, endpoint, mode):
-    """-c: it checks its data."""
+    """Runs fi_pingpong, which checks its data because of -c."""
     needs("fi_pingpong")
     port = free_port()
     command = ["fi_pingpong", "-p", provider, "-d", domain, "-e", endpoint, "-m", mode, "-c", "-I", "50"]
@@ -82,7 +82,7 @@ OVER_ROVE = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "rove0:1", 
 UCP = dict.fromkeys(("tag_lat", "tag_bw", "tag_sync_lat", "tag_sync_bw", "ucp_put_lat", "ucp_put_bw", "ucp_get",
                      "stream_bw", "stream_lat", "ucp_am_lat", "ucp_am_bw"), 1000)
 UCP |= dict.fromkeys(("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap"), 8)
-# Of the transport alone, with the way in which it takes data. What rc_verbs has no such way for, it refuses on every
+# The tests of the transport alone, with the layout of the data. Layouts that rc_verbs lacks are refused on every
 # device.
 UCT = {"am_lat": (48, "short"), "am_bw": (1000, "bcopy"), "put_lat": (48, "short"), "put_bw": (100_000, "zcopy"),
        "get": (1000, "bcopy"),
@@ -90,7 +90,7 @@ UCT = {"am_lat": (48, "short"), "am_bw": (1000, "bcopy"), "put_lat": (48, "short
 
 
 def ucx(name, size, environment, *options, transport=None):
-    """`transport`: of tests below UCP. Debian 13's server wants to be told it, too."""
+    """Runs ucx_perftest. `transport` is for tests below UCP. On Debian 13 the server needs it too."""
     needs("ucx_perftest")
     port = free_port()
     command = ["ucx_perftest", "-p", port, *(("-d", "rove0:1", "-x", transport) if transport else ())]
@@ -108,13 +108,13 @@ once("ecosystem/ucx/uct/ud", partial(ucx, transport="ud_verbs"), "am_lat", 1000,
 
 
 def ucx_unconfigured():
-    """Nothing set: UCX finds its way by itself, here mostly through shared memory."""
+    """Runs UCX without any setting. It then uses mostly shared memory here."""
     ucx("tag_bw", 100_000, {})
 
 
 def ucx_two_hosts():
-    """As between two hosts, without the shared memory that this machine has: UCX chooses rove, and the right GID, by
-    itself."""
+    """Disables this machine's shared memory, so that UCX sees two hosts. It chooses rove and the right GID without
+    further settings."""
     _, client = ucx("tag_bw", 100_000, {"UCX_TLS": "^posix,sysv,cma,tcp", "UCX_LOG_LEVEL": "info"})
     check("rc_verbs/rove0:1" in client.out() + client.err(), client.story())
 
@@ -127,8 +127,8 @@ UCX_EXAMPLE = pathlib.Path("/usr/share/doc/libucx-dev/examples/ucp_client_server
 
 
 def ucx_sockaddr(kind):
-    """UCX's own example of ends that find each other by IP address, here by rdma_cm: the server prints what the client
-    has sent."""
+    """Runs UCX's own example, whose ends find each other by IP address, here by rdma_cm. The server prints the data
+    that the client has sent."""
     if not UCX_EXAMPLE.exists():
         raise Skip("needs libucx-dev")
     program = compiled(UCX_EXAMPLE, "gcc", "-w", "--", "-lucp", "-lucs")
@@ -159,8 +159,8 @@ once("ecosystem/librpma", rpma)
 # --- DAPL ------------------------------------------------------------------------------------------------------------
 
 def dtest(provider, library):
-    """SENDs, READs and WRITEs of 4 MiB; dtest compares what it reads. (Its -D takes a completion that its own
-    disconnecting may flush.)"""
+    """Runs SENDs, READs and WRITEs of 4 MiB. dtest compares the data that it reads. -D is not used, because it expects
+    a completion that dtest's own disconnect may flush."""
     needs("dtest")
     registry = SCRATCH / f"{unique()}.dat.conf"
     registry.write_text(f'{provider} u2.0 nonthreadsafe default {library} dapl.2.0 "rove0 1" ""\n')
@@ -176,8 +176,9 @@ once("ecosystem/dapl/dtest", dtest, "ofa-v2-rove0-1s", "libdaploscm.so.2")
 # --- over rdma_cm ----------------------------------------------------------------------------------------------------
 
 def by_rdma_cm(server_command, client_command, listens, seconds=60, server_ends=True):
-    """Two namespaces, in which rove's address is also one of the kernel's, for TCP, as on a host with an RDMA NIC.
-    `listens`: the TCP port at which the server listens first, or what it says when it listens by rdma_cm."""
+    """Runs a server and a client in two namespaces. rove's address is also one of the kernel's, for TCP, as on a host
+    with an RDMA NIC. `listens` is the TCP port on which the server listens first, or its output when it listens by
+    rdma_cm."""
     needs(server_command[0])
     with TwoNamespaces(mtu=4300) as namespaces:
         for number, name in enumerate(namespaces.names, 1):
@@ -195,14 +196,15 @@ def by_rdma_cm(server_command, client_command, listens, seconds=60, server_ends=
 
 
 def qperf(*tests):
-    """ver_...: it compares what atomics return."""
+    """Runs qperf. Its tests ver_... compare the results of atomics."""
     _, client = by_rdma_cm(["qperf"], ["qperf", "10.0.0.1", "-cm", "1", "-t", "1", *tests], 19765,
                            server_ends=False)
     check(all(f"{name}:" in client.out() for name in tests), client.story())
 
 
 def fio(verb):
-    """The server is the job that "reads". With SENDs it verifies every block; they are paced, for fio allows no RNR."""
+    """Runs fio. The server is the job that "reads". With SENDs it verifies every block. They are paced, because fio
+    permits no RNR."""
     job = ["fio", "--ioengine=rdma", "--port=7777", "--bs=64k", "--size=8m"]
     verify = ["--verify=crc32c", "--do_verify=0"] if verb == "send" else []
     pace = ["--rate_iops=200"] if verb == "send" else []
@@ -213,7 +215,7 @@ def fio(verb):
 
 
 def dapl(program, verdict):
-    """DAPL's connection manager over rdma_cm."""
+    """Uses DAPL's connection manager over rdma_cm."""
     needs(program)
 
     def command(address):
@@ -240,7 +242,7 @@ for register, provider, endpoint in ((once, "verbs", "dgram"), (test, "verbs", "
 # --- several ranks: a switch -----------------------------------------------------------------------------------------
 
 class Switch:
-    """A namespace with a bridge and, for each rank, a veth pair to it, which rove takes by AF_PACKET."""
+    """A namespace with a bridge. For each rank a veth pair leads to the bridge, and rove uses it by AF_PACKET."""
 
     def __init__(self, ranks):
         if os.geteuid() != 0:
@@ -253,7 +255,7 @@ class Switch:
             ip("netns", "add", self.netns)
         except Failure as failure:
             raise Skip(str(failure)) from None
-        # The kernel on these interfaces says nothing of its own.
+        # The kernel sends nothing of its own on these interfaces.
         for key in ("all", "default"):
             ip("netns", "exec", self.netns, "sh", "-c", f"echo 1 > /proc/sys/net/ipv6/conf/{key}/disable_ipv6")
         ip("link", "set", "lo", "up", netns=self.netns)
@@ -271,7 +273,7 @@ class Switch:
         subprocess.run(["ip", "netns", "del", self.netns], capture_output=True)
 
     def commands(self, program):
-        """For each rank the words that run `program(rank)` over its port, on its core."""
+        """Yields for each rank the words that run `program(rank)` over its port and on its core."""
         for rank in range(self.ranks):
             config = shipped("af_packet-a")
             (device,) = config["device"]
@@ -283,7 +285,7 @@ class Switch:
 
 
 def right_ranks(ranks, launcher, program, environment, seconds=100, lines=None):
-    """An MPI job, a rank for each port; `lines` of its output say "right"."""
+    """Runs an MPI job with a rank for each port. `lines` lines of its output contain "right"."""
     with Switch(ranks) as switch:
         commands = list(switch.commands(lambda rank: program))
         run = Process([*launcher, *mpi_ranks(commands)], netns=switch.netns, env=environment).succeed(seconds)
@@ -309,7 +311,7 @@ BY_RXD = ("--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provide
 
 
 def mpich(ranks):
-    """Debian's MPICH is built over UCX. NOLOCAL: ranks of one machine use the network."""
+    """Runs Debian's MPICH, which is built with UCX. NOLOCAL makes ranks of one machine use the network."""
     needs("mpiexec.mpich")
     launcher = ["mpiexec.mpich", "-launcher", "fork", "-iface", "lo"]
     right_ranks(ranks, launcher, [compiled("mpi_ranks.c", "mpicc.mpich", "-O2")],
@@ -317,7 +319,7 @@ def mpich(ranks):
 
 
 def mesh(ranks):
-    """Nothing is configured, and each rank is a host of the user's mesh."""
+    """Runs ranks without any configuration. Each rank is a host of the user's mesh."""
     needs("mpiexec.mpich")
     folder = SCRATCH / unique()
     folder.mkdir(mode=0o700)
@@ -328,7 +330,8 @@ def mesh(ranks):
 
 
 def bridged(ranks):
-    """So many ranks on the mesh of each of two namespaces, which reach the others through two bridges."""
+    """Runs `ranks` ranks on the mesh of each of two namespaces. They reach the ranks of the other mesh through two
+    bridges."""
     needs("mpiexec.mpich")
     ranks_program = compiled("mpi_ranks.c", "mpicc.mpich", "-O2")
     with TwoSites() as sites:
@@ -345,7 +348,7 @@ def bridged(ranks):
 
 
 def gloo(ranks):
-    """gloo's ibverbs transport."""
+    """Runs gloo's ibverbs transport."""
     if not pathlib.Path("/usr/include/gloo").exists():
         raise Skip("needs libgloo-dev")
     program = compiled("gloo_ranks.cc", "g++", "-O1", "-std=c++17", "--", "-lgloo", "-libverbs")
@@ -373,7 +376,7 @@ once("ecosystem/openmpi/ofi-rxd/2", openmpi, 2, False, BY_RXD, {}, timeout=120)
 # --- QEMU ------------------------------------------------------------------------------------------------------------
 
 class Machine:
-    """A virtual machine that runs no more than its firmware, under rove-run."""
+    """A virtual machine under rove-run that runs only its firmware."""
     MIB = 64
 
     def __init__(self, config, core, *options):
@@ -401,15 +404,15 @@ class Machine:
         return (status := self.ask("query-migrate").get("status")) in ("completed", "failed") and status
 
     def memory(self):
-        """Of 1 MiB on, where the firmware leaves it alone."""
+        """Returns the guest's memory from 1 MiB on, which the firmware does not change."""
         path = SCRATCH / unique()
         self.ask("pmemsave", val=1 << 20, size=(self.MIB - 1) << 20, filename=str(path))
         return path.read_bytes()
 
 
 def migration(pinned=False, killed=False):
-    """A machine moves to another QEMU with its memory. `pinned`: it is registered whole, and not piece by piece.
-    `killed`: the other ends on the way, and it goes on where it is."""
+    """Migrates a machine with its memory to another QEMU. If `pinned`, the memory is registered as a whole and not in
+    pieces. If `killed`, the target ends during the migration, and the machine continues where it is."""
     needs("qemu-system-x86_64")
     contents = SCRATCH / unique()
     contents.write_bytes(random.Random(1).randbytes(32 << 20))

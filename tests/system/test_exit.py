@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that end while their threads are inside of verbs calls; peers that are gone as soon as they come."""
+"""Tests processes that end while their threads are in verbs calls, and peers that disconnect at once."""
 import pathlib
 import socket
 
 from harness import (STOPPED, check, device_arguments, free_port, memif_link, once, program, start_client, start_server,
                      test)
 
-LEFT = 7  # the exit status that verbs_leaver has chosen
+LEFT = 7  # exit status of verbs_leaver
 
 
 def leave(progress, guests, *options):
-    """Guests end one after the other with their own status; the host is there for the next."""
+    """Guests end one after the other with their own exit status, and the host serves the next."""
     link = memif_link(progress=progress)
     port = free_port()
     host = start_server(link, [program("verbs_leaver"), "--guests", guests], port, "--port")
@@ -28,7 +28,7 @@ test("exit/in-a-signal-handler", leave, "shared", 2, "--by-signal")
 
 
 def fleeting_peers():
-    """Who connects to the memif and leaves at once does no harm."""
+    """A peer that connects to the memif and disconnects at once does no harm."""
     link = memif_link()
     port = free_port()
     server = start_server(link, ["ib_send_lat", "-F", "-n", "100"], port)

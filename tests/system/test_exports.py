@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exported symbols: every public call of the installed libibverbs is in lib/preload/symbols.def, and found by
-any lookup."""
+"""Tests the exported symbols: every public call of the installed libibverbs is in lib/preload/symbols.def, and every
+kind of lookup finds it."""
 import ctypes.util
 import re
 import subprocess
@@ -19,7 +19,8 @@ NAME = r"(?:_?ibv|mult|mbps)_\w+"
 
 
 def symbols(library):
-    """(name, version, whether it is the default one) of what a library exports. Without versions: ("", False)."""
+    """Returns (name, version, whether it is the default version) of each symbol that a library exports. A symbol
+    without a version has ("", False)."""
     listing = subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True,
                              check=True).stdout
     found = (re.search(r" [TWi] (\w+)(?:(@@?)(\S+))?$", line) for line in listing.splitlines())
@@ -33,7 +34,7 @@ def installed():
 
 
 def complete():
-    """A call that a newer libibverbs brings is added to the table; until then this fails."""
+    """This fails if a newer libibverbs has a call that the table lacks. Add it there."""
     public = {
         name for name, version, _ in symbols(installed())
         if re.fullmatch(NAME, name) and not version.startswith("PRIVATE")}
@@ -44,12 +45,12 @@ def complete():
 
 
 def versions():
-    """The library exports what the table says and nothing else; the default versions are those of libibverbs."""
+    """The library exports exactly the symbols of the table, with the default versions of libibverbs."""
     ours = {
         name: version for name, version, default in symbols(BUILD / "lib" / "preload" / "librove-verbs.so")
         if default or not version}
     check(all(ours.get(name) == "" for name in HOOKS), f"hooks: {HOOKS} are not all exported without a version")
-    # DPDK has the one or the other.
+    # DPDK has one of these two.
     counts = {"rte_tel_data_add_dict_u64", "rte_tel_data_add_dict_uint"}
     exported = {name for name in version_script.TELEMETRY if ours.get(name) == version_script.ROVE_VERSION}
     check(exported | counts == set(version_script.TELEMETRY) and exported & counts,
@@ -65,7 +66,7 @@ def versions():
 
 
 def engine():
-    """librove-tent.so shows what its headers declare, under a version, and nothing of what it is made of."""
+    """librove-tent.so exports the symbols that its headers declare, with a version, and no internal ones."""
     library = BUILD / "lib" / "tent" / "librove-tent.so.0"
     header = (ROOT / "include" / "rove" / "tent.h").read_text()
     declared = set(re.findall(r"\b(tent_\w+)\(", header))
@@ -102,7 +103,7 @@ for word in sys.argv[1:]:
 
 
 def lookups():
-    """dlvsym() and dlsym() in the program's own scope find rove's."""
+    """Lookups by dlvsym() and dlsym() in the program's own scope find rove's symbols."""
     words = [f"{name}@{version}" for name, version in EXPORTED.items()]
     process = Process(["/usr/bin/python3", "-c", LOOKUPS, *words], memif_pair()[0], SERVER_CORE).succeed(20)
     check(process.out() == "", process.out())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors of rove and of DPDK's drivers stay in the process: programs that it starts, children that live on and
-programs that it becomes have none of them."""
+"""Tests that descriptors of rove and of DPDK's drivers stay in the process. A program that it starts, a child that
+outlives it and a program that it executes have none of them."""
 import fcntl
 import os
 import pathlib
@@ -20,7 +20,7 @@ CASES = ("started", "forked", "again")
 
 
 def run(case, config, netns=None):
-    """verbs_files, which says itself what is wrong."""
+    """Runs verbs_files, which prints its own failures."""
     Process([program("verbs_files"), case], config, SERVER_CORE, netns).succeed(40)
 
 
@@ -29,7 +29,7 @@ def first(case, link, *_):
 
 
 def beside_peer(case, link):
-    """The second of two processes, whose port has got its peer's memory and events."""
+    """Runs the second of two processes, whose port has received its peer's memory and events."""
     port = free_port()
     Process(["ibv_rc_pingpong", "-g", "1", "-p", port], link.configs[0], SERVER_CORE).wait_listening(port)
     run(case, link.configs[1])
@@ -43,7 +43,7 @@ def dpdk_memif_link():
 
 
 def scarce(what, config):
-    """A first use that fails for want of descriptors is not for the process's life, and loses none."""
+    """A first use that fails because there are too few descriptors can be repeated later, and leaks none."""
     plenty, scarce = (Process([program("verbs_descriptors"), how, what], config()).succeed(90)
                       for how in ("plenty", "scarce"))
     check("FILES" in plenty.out() and plenty.out() == scarce.out(), plenty.story() + "\n" + scarce.story())
@@ -54,28 +54,30 @@ def udp_devices(count):
 
 
 def many_devices():
-    """rdma_cm on more than 32 devices."""
+    """Uses rdma_cm on more than 32 devices."""
     Process([program("verbs_descriptors"), "plenty", "cm"], udp_devices(40)).succeed(60)
 
 
-# Its own PIDs begin at one that no process here has.
+# The PIDs of the namespace begin at one that no process here has.
 IN_PID_NAMESPACE = """
 echo "$1" > /proc/sys/kernel/ns_last_pid && shift && exec "$@"
 """
 
 
 def other_pid_namespace():
-    """Containers with one folder for sockets: a start removes those of processes that have ended, and no others."""
+    """Tests containers that share one folder for sockets. A start removes the sockets of processes that have ended, and
+    no others."""
     if os.geteuid() != 0:
         raise Skip("needs root for a PID namespace")
     free = next(pid for pid in range(30000, 20000, -100) if not any(
         pathlib.Path(f"/proc/{pid + more}").exists() for more in range(50)))
-    # Where EAL makes its folder: one of the test's own, which no other process sweeps.
+    # EAL makes its folder here. It belongs to the test, and no other process sweeps it.
     env = {"RUNTIME_DIRECTORY": str(SCRATCH / unique())}
     pathlib.Path(env["RUNTIME_DIRECTORY"]).mkdir()
     folders = lambda: set(pathlib.Path(env["RUNTIME_DIRECTORY"]).glob("dpdk/rove-*"))
     port = free_port()
-    other = Process(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", IN_PID_NAMESPACE, "sh", free,
+    other = Process(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", IN_PID_NAMESPACE, "sh",
+                     free,
                      ROVE_RUN, "--config", write_toml(mesh(folder())), "--", "sh", "-c",
                      f"ibv_rc_pingpong -g 1 -p {port}; true"], env=env)
     other.wait_listening(port)
@@ -85,7 +87,7 @@ def other_pid_namespace():
     check(made <= folders(), "the folder of a process that lives was removed")
     other.kill()
     (path,) = made
-    # Its lock goes with the last process of the namespace.
+    # The lock is released when the last process of the namespace ends.
     with open(path / "lock", "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
     Process(["ibv_devinfo"], mesh(folder()), env=env).succeed(20)
@@ -98,7 +100,7 @@ def tap(case):
 
 
 def keeps_file(port):
-    """The name of a port's socket is, by mistake, that of a file, or leads to one."""
+    """The name of a port's socket is, by mistake, that of a file, or a symbolic link to one."""
     for link in (False, True):
         file = SCRATCH / unique()
         file.write_text("precious")
@@ -113,15 +115,16 @@ def keeps_file(port):
 
 
 def keeps_abstract_namesake():
-    """A socket with an abstract name has nothing to do with a file of that name in the current folder."""
+    """A socket with an abstract name has no relation to a file with that name in the current folder."""
     name = f"@{unique()}"
     (SCRATCH / name).write_text("precious")
-    Process(["ibv_devinfo"], {"device": [{"port": f"memif:{name},role=server", "addresses": ["10.0.0.1/24"]}]}).succeed(30)
-    check((SCRATCH / name).read_text() == "precious", "it is gone")
+    Process(["ibv_devinfo"],
+            {"device": [{"port": f"memif:{name},role=server", "addresses": ["10.0.0.1/24"]}]}).succeed(30)
+    check((SCRATCH / name).read_text() == "precious", "the file was removed")
 
 
 def replaced_while_it_runs():
-    """Another process has put its own socket in the place of the port's."""
+    """Another process replaces the port's socket by its own."""
     path = SCRATCH / unique()
     config = {"device": [{"port": f"memif:{path},role=server", "addresses": ["10.0.0.1/24"]}]}
     port = free_port()
@@ -151,7 +154,8 @@ for case in CASES:
     once(f"files/net_memif/{case}", lambda case=case: beside_peer(case, dpdk_memif_link()))
     once(f"files/af_packet/{case}", lambda case=case: veth("af_packet", lambda link, _: first(case, link)))
     once(f"files/vhost/{case}", lambda case=case: first(case, vhost_link()))
-    # A forked child, which executes nothing, keeps what these drivers and libbpf ask close-on-exec for themselves.
+    # A forked child that executes no program keeps the descriptors that these drivers and libbpf open themselves,
+    # because they rely on close-on-exec.
     if case == "forked":
         continue
     once(f"files/virtio-user/{case}", lambda case=case: beside_peer(case, vhost_link()))

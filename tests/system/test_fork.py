@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that fork: children of a parent with objects, of one that only listed devices, and Python's
+"""Tests processes that fork: children of a parent with objects, children of one that only listed devices, and Python's
 multiprocessing."""
 import pathlib
 import signal
@@ -38,7 +38,7 @@ once("fork/daemon", daemonized)
 
 
 def child_outlives():
-    """A child that lives on keeps nothing of its killed parent's port: the next process takes the parent's place."""
+    """A child that outlives its killed parent keeps nothing of the parent's port, so the next process can open it."""
     config = memif_link().configs[0]
     parent = Process([program(), "orphan"], config, SERVER_CORE)
     check(parent.wait(20) == -signal.SIGKILL, parent.story())

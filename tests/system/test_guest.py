@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove and the Linux kernel's RoCE (rdma_rxe) in a QEMU guest (tests/guest), over a tap: both directions, IPv4 and
-IPv6, loss on either side. The kernel is emulated, and silent for half a second at times: timeouts are long and messages
-few."""
+"""Tests rove with the Linux kernel's RoCE (rdma_rxe) in a QEMU guest (tests/guest) over a tap: both directions, IPv4
+and IPv6, and loss on either side. The emulated kernel stalls for half a second at times, so timeouts are long and
+messages are few."""
 import re
 import sys
 
@@ -14,11 +14,11 @@ from guest import GUEST, HOST, guest  # noqa: E402
 from test_rdma_cm import wait_ready  # noqa: E402
 from test_veth import configs  # noqa: E402
 
-FAMILIES = {"ipv4": "1", "ipv6": "2"}       # the GID's index on both sides
+FAMILIES = {"ipv4": "1", "ipv6": "2"}       # index of the GID on both sides
 ADDRESSES = {"ipv4": ("10.0.0.1", "10.0.0.2"), "ipv6": ("fd00::1", "fd00::2")}
-# What the test's name says of rove; the guest does the other.
+# The role of rove in the test's name; the guest has the other role.
 DIRECTIONS = ("initiates", "responds")
-TIMEOUT = "18"                              # of a QP, 1.07 s
+TIMEOUT = "18"                              # timeout of a QP, 1.07 s
 
 
 def config(**changes):
@@ -30,8 +30,9 @@ def rove(arguments, **changes):
 
 
 def both(direction, command, port_option="-p", timeout=60, listens=True, **changes):
-    """The same command on both sides: a server, and a client with the server's address behind it. rove is the client if
-    it `initiates`. With `listens` the client starts when the server listens. Returns rove's process and the guest's."""
+    """Runs the same command on both sides, as a server and as a client with the server's address appended. rove is the
+    client if it `initiates`. With `listens` the client starts when the server listens. Returns rove's process and the
+    guest's."""
     machine, port = guest(), free_port(guest().netns)
     command = [*command, port_option, port]
     if direction == "initiates":
@@ -66,7 +67,7 @@ def boots():
 
 
 def ping():
-    """The kernel pings rove, at either address."""
+    """The kernel pings rove at both addresses."""
     server = rove(["ib_write_bw", "-F"])
     server.wait_listening(18515)
     for ours, _ in ADDRESSES.values():
@@ -93,7 +94,7 @@ LOSSY = ["--sizes", "64,1000,4097,20000,20000"]
 
 
 def netem(direction, family, mtu):
-    """3 % of the packets, from the guest and to it."""
+    """The guest loses 3 % of the packets in each direction."""
     guest().run("sh", "-ec", "\n".join(LOSES).format(3))
     try:
         verified(direction, family, mtu, *LOSSY, timeout="16")
@@ -120,13 +121,14 @@ def pingpong(service, direction, family):
 
 def perftest(tool, direction, family, *options):
     ours, theirs = both(direction, [tool, "-F", "-x", FAMILIES[family], "-u", TIMEOUT, *options])
-    client = ours if direction == "initiates" else theirs       # the server of a latency test has no table
+    client = ours if direction == "initiates" else theirs       # The server of a latency test prints no table.
     check(re.search(r"^ *\d+ +\d+ +[\d.]+", client.out(), re.M), client.story())
 
 
 # --- rdma_cm ---------------------------------------------------------------------------------------------------------
 
-# Server and client, to which the server's address is appended. They compare their data, or do not look (ucmatose).
+# A server and a client, to which the server's address is appended. They compare their data, except for ucmatose, which
+# does not check it.
 CM_PROGRAMS = {
     "rping": (["rping", "-s", "-V", "-C", "20", "-S", "3000", "-a"], ["rping", "-c", "-V", "-C", "20", "-S", "3000",
                                                                       "-a"]),
@@ -138,7 +140,7 @@ CM_PROGRAMS = {
 
 
 def rdma_cm(name, direction, family, **changes):
-    """A program of rdmacm-utils on both sides; the client on rove's side if it `initiates`."""
+    """Runs a program of rdmacm-utils on both sides. The client is on rove's side if it `initiates`."""
     machine, (ours, theirs) = guest(), ADDRESSES[family]
     server_command, client_command = CM_PROGRAMS[name]
     if direction == "initiates":
@@ -158,7 +160,7 @@ def rdma_cm(name, direction, family, **changes):
 
 
 def rejected(direction, family):
-    """Nobody listens: the client is told, and does not wait."""
+    """No program listens. The client is rejected and does not wait."""
     ours, theirs = ADDRESSES[family]
     if direction == "initiates":
         client = rove(["rping", "-c", "-C", "1", "-p", "7999", "-a", theirs])
@@ -169,8 +171,8 @@ def rejected(direction, family):
 
 
 def beside():
-    """Programs in the guest that have a device of rove's, on a mesh, beside Soft-RoCE's. Who listens at any address has
-    peers over both; who connects does so over the one that reaches the address."""
+    """Programs in the guest have a device of rove's on a mesh and that of Soft-RoCE. A listener at any address has
+    peers over both. A client uses the device that reaches the address."""
     machine, (ours, theirs) = guest(), ADDRESSES["ipv4"]
     rping, under_rove = ["rping", "-V", "-p", "7180", "-C", "5"], [BUILD / "apps" / "rove-run", "--"]
     server = machine.process([*under_rove, *rping, "-P", "-s"])
@@ -190,9 +192,10 @@ def beside():
 
 
 def hello():
-    """rove asks the kernel whether it speaks mp: the question arrives, the kernel goes on, and the connection is rc."""
+    """rove asks the kernel whether it supports mp. The HELLO arrives, the kernel is unaffected, and the connection uses
+    rc."""
     machine = guest()
-    # A HELLO is opcode 0xDF of the BTH, the first byte behind the UDP header.
+    # A HELLO has opcode 0xDF in the BTH, the first byte after the UDP header.
     dump = machine.process(["timeout", "20", "tcpdump", "-i", "data", "-c", "1", "-n",
                             "udp dst port 4791 and udp[8] = 0xdf"])
     dump.wait_for(lambda: "listening on" in dump.out(), 20, "its start")
@@ -203,7 +206,7 @@ def hello():
 
 
 def vlan():
-    """rove beside the guest's kernel on its interface of a VLAN; ours tags its frames itself."""
+    """rove in the guest shares the kernel's VLAN interface. rove on this side tags its frames itself."""
     machine, port = guest(), free_port(guest().netns)
     machine.run("sh", "-ec", "ip link add link data name data.100 type vlan id 100\n"
                 "ip address add 10.7.0.2/24 dev data.100\nip link set data.100 up")
@@ -222,7 +225,7 @@ def vlan():
 
 
 def kernel_log():
-    """After all of this, the kernel has nothing to complain of."""
+    """Checks that the kernel has logged no error after all other tests."""
     log = guest().run("dmesg")
     bad = [line for line in log.splitlines()
            if re.search(r"BUG|WARNING|Oops|Call Trace|lockup|rcu.*stall|general protection", line)]
@@ -231,13 +234,13 @@ def kernel_log():
 
 SIZES = ["--sizes", "0,1,7,64,1000,4097,30000"]
 VERBS = {"send": "send,send_imm", "write": "write,write_imm", "read": "read", "atomic": "faa,cas"}
-BOOTED = 160        # seconds: whichever test is first boots the guest
+BOOTED = 160        # seconds, because the first test that runs boots the guest
 
 once("guest/boot", boots, timeout=240)
 once("guest/ping", ping, timeout=BOOTED)
 for family in FAMILIES:
     for at, direction in enumerate(DIRECTIONS):
-        # Each verb in each direction over each family, and every MTU with each of these.
+        # Each verb runs in each direction over each address family, and every MTU with each of them.
         mtu, other = ("1024", "4096") if (family == "ipv4") == (at == 0) else ("4096", "1024")
         for verb, verbs in VERBS.items():
             once(f"guest/rc/{verb}/{family}/{direction}", verified, direction, family, mtu, "--verbs", verbs, *SIZES,
@@ -266,8 +269,8 @@ once("guest/rc/inline-sge", verified, "initiates", "ipv6", "1024", "--inline", "
 once("guest/hello", hello, timeout=BOOTED)
 for at, service in enumerate(("rc", "uc", "ud", "srq")):
     once(f"guest/pingpong/{service}", pingpong, service, DIRECTIONS[at % 2], tuple(FAMILIES)[at // 2], timeout=BOOTED)
-# Not ib_send_lat -e: of its two kinds of completions, whose events come over one channel, perftest takes the next one
-# for the send's. When the ACK comes behind the answer it sleeps for ever (linux-rdma/perftest, pull request 127).
+# ib_send_lat -e is left out. It has two kinds of completions, whose events use one channel, and perftest takes the next
+# event for the send's. If the ACK arrives after the answer, it sleeps forever (linux-rdma/perftest, pull request 127).
 for at, (tool, options) in enumerate((("ib_write_bw", "-s 65536 -n 50 -m 4096"),
                                       ("ib_read_bw", "-s 65536 -n 50 -m 1024"), ("ib_send_bw", "-s 16384 -n 50 -q 4"),
                                       ("ib_write_lat", "-n 100"), ("ib_send_lat", "-n 100"),

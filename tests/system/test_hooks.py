@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of the C library that rove hooks do what they do without it, but for what concerns its devices."""
+"""Tests that the C library's functions that rove hooks behave as without rove, except for its devices."""
 import difflib
 
 from harness import CLIENT_CORE, SCRATCH, SERVER_CORE, Process, check, once, program, unique
@@ -8,7 +8,8 @@ from test_mesh import folder, mesh
 
 
 def pointers():
-    """Bad pointers are refused as the kernel refuses them, and crash where the C library's own function does."""
+    """A hooked function refuses bad pointers as the kernel does, and crashes where the C library's own function
+    crashes."""
     without = Process([program("verbs_pointers"), "eventfd"], None, CLIENT_CORE).succeed(60).out().splitlines()
     hooked = Process([program("verbs_pointers"), "channel"], mesh(folder()), SERVER_CORE)
     found = hooked.succeed(60).out().splitlines()
@@ -17,7 +18,7 @@ def pointers():
     check(found == without, "\n".join(difference))
 
 
-# What a shell and the programs that it starts read, each by its own relative names.
+# A shell and the programs that it starts read files, each by its own relative names.
 SHELL = """
 set -e
 cd /sys/class/infiniband
@@ -38,7 +39,7 @@ cat node_guid
 
 
 def names():
-    """Relative names and patterns find what the absolute names find."""
+    """Relative names and patterns find the same files as absolute names."""
     for command in ([compiled("hooks_names.c", "-D_FORTIFY_SOURCE=0"), []],
                     [compiled("hooks_names.c", "-D_FORTIFY_SOURCE=2", name="hooks_names_checked"), []],
                     ["sh", ["-c", SHELL]], ["bash", ["-c", SHELL]]):
@@ -47,7 +48,8 @@ def names():
         run = lambda *words: Process([str(word) for word in words], mesh(folder()), SERVER_CORE,
                                      env={"TMPDIR": str(temporary)}).succeed(40)
         run(command[0], *command[1])
-        # A program that a shell becomes keeps its working directory, and the next that makes a folder sweeps it.
+        # A shell that executes a program leaves its folder in place as the working directory. The next process that
+        # makes a folder sweeps it.
         run("cat", "/sys/class/infiniband/rove0/node_guid")
         check(list(temporary.iterdir()) == [], "a folder is left")
 

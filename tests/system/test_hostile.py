@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile packets at live QPs: no crash, no sanitizer report, no wrong byte, everything counted by reason, and few
-bytes in answer. ROVE_HOSTILE_PACKETS=10000000 makes it so many packets a test, ROVE_GUESS_SECONDS=600 lets keys be
-guessed for so long."""
+"""Sends hostile packets to live QPs: there must be no crash, no sanitizer report and no wrong byte, all packets must be
+counted by reason, and answers must be small. ROVE_HOSTILE_PACKETS=10000000 sets the number of packets per test, and
+ROVE_GUESS_SECONDS=600 the time in which keys are guessed."""
 import os
 
 from harness import (BUILD, CLIENT_CORE, ROOT, SANITIZED_BUILD, SERVER_CORE, STOPPED, Failure, Link, Process, Skip,
@@ -15,10 +15,11 @@ GUESS_SECONDS = int(os.environ.get("ROVE_GUESS_SECONDS", "2"))
 
 ATTACKER_MAC = "02:00:00:00:66:66"
 VICTIM_MAC = "02:00:00:00:11:11"
-# Drops of packets that had reached a QP, and that are among its packets too; and of frames that were to be sent.
+# The drops of packets that had reached a QP and are counted in its packets too, and the drops of frames that were to be
+# sent.
 IN_QPS = ("drop_qkey", "drop_sequence", "drop_early_sync", "drop_response", "drop_length", "drop_no_receive",
           "drop_overload", "tx_drop_link_down", "tx_drop_full", "tx_no_mbuf")
-ADDRESSES = {"ipv4": (1, "10.0.0.2"), "ipv6": (2, "fd00::2")}     # GID index, attacker's address
+ADDRESSES = {"ipv4": (1, "10.0.0.2"), "ipv6": (2, "fd00::2")}     # GID index and the attacker's address
 
 
 def gid(address):
@@ -29,7 +30,7 @@ def gid(address):
 
 
 def counters(pid):
-    """Every counter of rove's telemetry, by "command/path/name"."""
+    """Returns every counter of rove's telemetry, by "command/path/name"."""
     found = {}
 
     def walk(path, value):
@@ -44,14 +45,14 @@ def counters(pid):
             continue
         answer = telemetry(pid, command)
         walk(command, answer)
-        if isinstance(answer, list):    # a list of things to ask about one by one
+        if isinstance(answer, list):    # The answer lists items that have a command each.
             for item in answer:
                 walk(f"{command},{item}", telemetry(pid, f"{command},{item}"))
     return found
 
 
 def victim_of(family, build=BUILD, *options, mode="auto"):
-    """The victim, what it says of itself, and the words by which a sender finds it."""
+    """Starts the victim and returns it with the sender's command, which has the victim's addresses and keys."""
     if build != BUILD and not program("verbs_victim", build).exists():
         raise Skip("no sanitizer build: run tests/run without --system or --quick first")
     index, address = ADDRESSES[family]
@@ -61,7 +62,8 @@ def victim_of(family, build=BUILD, *options, mode="auto"):
     device["mac"] = VICTIM_MAC
     device["neighbour"] = [{"address": address, "mac": ATTACKER_MAC}]
     _, arguments = device_arguments(device["port"])
-    # An instrumented program finds a preloaded library in front of its run-time, which is how it must be here.
+    # An instrumented program expects its run-time before any preloaded library, but here rove's library must come
+    # first.
     env = {
         "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0:exitcode=99",
         "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99"}
@@ -82,11 +84,11 @@ def victim_of(family, build=BUILD, *options, mode="auto"):
 
 
 def attacked(victim, sender_command, timeout):
-    """What the sender says, what the victim says at its end, and by how much its counters have grown."""
+    """Returns the sender's report, the victim's final report, and the growth of the victim's counters."""
     before = counters(victim.pid)
     sender = Process(sender_command, core=CLIENT_CORE)
     sender.succeed(timeout)
-    check(victim.child.poll() is None, f"the victim is gone\n{victim.story()}")
+    check(victim.child.poll() is None, f"the victim has ended\n{victim.story()}")
     after = counters(victim.pid)
     victim.child.stdin.close()
     victim.succeed(20)
@@ -97,7 +99,7 @@ def attacked(victim, sender_command, timeout):
 
 
 def amplification(sent):
-    """Bytes that the victim has sent for each hostile byte."""
+    """Returns how many bytes the victim has sent for each hostile byte."""
     ratio = sent["received_bytes"] / sent["sent_bytes"]
     print(
         f"{sent['sent']} hostile packets, {sent['sent_bytes']} bytes; {sent['received_bytes']} bytes in answer: "
@@ -110,15 +112,15 @@ def storm(family, count, build, seed, mode="auto"):
     count = max(count, PACKETS)
     victim, command = victim_of(family, build, mode=mode)
     sent, end, grown = attacked(victim, [*command, "--count", count, "--seed", seed], 150 + count / 5000)
-    amplification(sent)     # by READs, which a peer that has the keys may make
+    amplification(sent)     # amplified by READs, which a peer that has the keys may make
     drops = {name: value for name, value in grown.items() if "drop" in name}
     check(end["completions"] > 0 and sent["received"] > 0, f"nothing got through to the QP: {end} {sent} {grown}")
-    # Damaged bytes are half of what was sent, and each is counted under its reason.
+    # Half of the packets have damaged bytes, and each is counted under its reason.
     check(len(drops) >= 8, f"few reasons: {drops}")
     check(sum(drops.values()) >= count * 0.3, f"few drops of {count}: {drops}")
-    count = sent["sent"]  # with its answers to HELLO
+    count = sent["sent"]  # The sender also answered HELLOs.
 
-    # Every frame is in one of these; an ACK that comes to a QP between RTR and RTS in two.
+    # Every frame is counted in one of these. An ACK that arrives at a QP between RTR and RTS is counted in two.
     before_qps = sum(value for name, value in grown.items()
                      if name.startswith("/rove/drops/") and not name.endswith(IN_QPS))
     at_qps = sum(grown.get(f"/rove/workers/worker0/{name}", 0) for name in ("rx_packets", "rx_cnp"))
@@ -130,7 +132,7 @@ def storm(family, count, build, seed, mode="auto"):
 
 
 def keyless(family, count):
-    """Who has no keys gets less than he sends."""
+    """An attacker without keys receives fewer bytes than it sends."""
     count = max(count, PACKETS)
     victim, command = victim_of(family)
     sent, _, grown = attacked(victim, [*command, "--count", count, "--seed", 4, "--keyless"], 150 + count / 5000)
@@ -138,14 +140,14 @@ def keyless(family, count):
 
 
 def guessed(unreliable):
-    """A peer that knows all but the key. Of RC each try ends the QP, so that the victim's reconnecting bounds the rate;
-    of UC none does."""
+    """Models a peer that knows everything except the key. With RC each try ends the QP, so the victim's reconnection
+    limits the rate. With UC no try ends it."""
     victim, command = victim_of("ipv4", BUILD, *(["--unreliable"] if unreliable else []))
     sent, end, grown = attacked(victim, [
         *command, "--guess", GUESS_SECONDS, "--seed", 5, *(["--unreliable"] if unreliable else [])], GUESS_SECONDS + 60)
     at_qp = grown.get("/rove/workers/worker0/rx_packets", 0)
     tries = at_qp if unreliable else grown.get("/rove/workers/worker0/tx_nak_error", 0)
-    # Of 2^32 keys one opens the block for writing, so a packet hits with a probability of 2^-32, and 2^32 tries are
+    # One of 2^32 keys opens the block for writing, so a packet hits with a probability of 2^-32, and 2^32 tries are
     # expected until one does.
     rate, at_once = tries / GUESS_SECONDS, "" if unreliable else ", each of which ended the connection"
     print(
@@ -153,7 +155,7 @@ def guessed(unreliable):
         f"{tries / KEYS:.2g}; expected tries to a hit: {KEYS}, {KEYS / max(rate, 1) / 86400:.1f} days at this rate"
     )
     check(tries > 0, f"no key was tried: {sent} {end} {grown}")
-    # A hit is a WRITE of 8 bytes that was executed: the first block would no longer be what it was.
+    # A hit would be an executed WRITE of 8 bytes, which would change the first block.
     check(end["written"] == 0, f"{end['written']} bytes were written by a guessed key")
 
 
@@ -163,8 +165,9 @@ def resident_mib(pid):
 
 
 def mads(count):
-    """A server of rdma_cm that accepts whatever comes, on two devices. By one a client moves verified data from before
-    the attack to its end, and another connects in its midst; by the other come hostile MADs, also in their name."""
+    """Attacks a server of rdma_cm that accepts all requests on two devices. On one device a client moves verified data
+    from before the attack to its end, and another client connects afterwards. On the other device hostile MADs arrive,
+    some of them in the clients' name."""
     count = max(count, PACKETS)
     pair = memif_pair()
     (device,) = pair[0]["device"]
@@ -189,17 +192,17 @@ def mads(count):
     after = resident_mib(server.pid)
     print(f"{attacker.json()[-1]}; the server's memory: {before} MiB, then {after} MiB; "
           f"{len(qps())} QPs")
-    check(server.child.poll() is None, f"the server is gone\n{server.story()}")
+    check(server.child.poll() is None, f"the server has ended\n{server.story()}")
     check(steady.child.poll() is None, f"the client's connection has ended\n{steady.story()}")
     check(after - before < 400, f"{after - before} MiB more")
     steady.stop()
-    # And who comes now is let in.
+    # A new client is accepted.
     Process(["rping", "-c", "-v", "-V", "-C", 10, "-a", address], pair[1], CLIENT_CORE).succeed(40)
     server.stop()
 
 
 def between(count):
-    """A pair that moves verified data, and who reads and forges on the way."""
+    """Runs a pair that moves verified data, and an attacker between them that reads and forges packets."""
     count = max(count, PACKETS)
     pair = memif_pair()
     sockets = []

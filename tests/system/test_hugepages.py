@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugepages, reserved for the time of the test: rove uses them, and nothing of them stays behind, however a process
-ends."""
+"""Reserves hugepages for the time of the test. rove uses them, and releases all of them however a process ends."""
 import contextlib
 import fcntl
 import os
@@ -15,7 +14,7 @@ from test_vhost import vhost_link
 
 COUNT = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 FREE = COUNT.with_name("free_hugepages")
-PAGES = 160     # 320 MiB; each process looks for 71 MiB, and takes about 43
+PAGES = 160     # 320 MiB; each process wants 71 MiB and uses about 43
 
 
 def number(path):
@@ -24,7 +23,7 @@ def number(path):
 
 @contextlib.contextmanager
 def reserved():
-    """Yields the pages that are free when nobody here has any."""
+    """Reserves hugepages. Yields the number of pages that are free while no process of the test runs."""
     if not COUNT.exists() or os.geteuid() != 0:
         raise Skip("needs hugepages of 2 MiB, and root to reserve them")
     before = number(COUNT)
@@ -48,7 +47,7 @@ def hugetlb_kilobytes(process):
 
 
 def check_given_back(free):
-    """No page is in use, so no file is left in any hugetlbfs either."""
+    """Checks that no page is in use, which implies that no file is left in any hugetlbfs."""
     deadline = time.monotonic() + STOPPED
     while number(FREE) < free:
         check(time.monotonic() < deadline, f"{free - number(FREE)} hugepages are still in use")
@@ -72,14 +71,14 @@ def used():
 
 
 def vhost():
-    """virtio-user tells its peer of all its memory, which must be in few files."""
+    """virtio-user passes all its memory to its peer, so it must be in few files."""
     with reserved() as free:
         verified(vhost_link(), "--rounds", "2")
         check_given_back(free)
 
 
 def withheld():
-    """Hugepages that are free, but not for us: /sys has some, and none is given. A start without them."""
+    """The file in /sys shows free hugepages, but none can be allocated. rove starts without them."""
     if not FREE.exists() or os.geteuid() != 0:
         raise Skip("needs hugepages of 2 MiB in /sys, and root to cover a file there")
     if number(FREE) != 0:
@@ -93,7 +92,7 @@ def withheld():
 
 
 def by_turns():
-    """Of two processes that start together, the second does not count the pages that the first is about to take."""
+    """If two processes start together, the second does not count the pages that the first is about to allocate."""
     command = [str(ROVE_RUN), "--config", str(write_toml(memif_link().configs[0])), "--", "ibv_devinfo"]
     with reserved(), open(f"/dev/shm/rove-hugepages-{os.geteuid()}", "w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
@@ -103,7 +102,7 @@ def by_turns():
         fcntl.flock(turn, fcntl.LOCK_UN)
         told = waiting.communicate(timeout=20)[0]
         check(waiting.returncode == 0 and "rove0" in told, told)
-        fcntl.flock(turn, fcntl.LOCK_EX)    # whoever keeps it keeps nobody from starting
+        fcntl.flock(turn, fcntl.LOCK_EX)    # A process that keeps the lock does not prevent others from starting.
         told = subprocess.run(command, capture_output=True, text=True, timeout=20)
         check(told.returncode == 0 and "rove0" in told.stdout, told.stderr)
 

@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Impaired paths between two processes: delay and rate as programs see them, a path that dies and comes back during a
-transfer."""
+"""Tests impaired paths between two processes: delay and rate as programs measure them, and a path that dies and returns
+during a transfer."""
 from harness import STOPPED, check, free_port, memif_link, program, shipped, start_client, start_server, telemetry, test
 from test_perftest import perftest
 
-# A sleep until a packet is due that was rounded up to a millisecond would make it 0.6 ms late.
+# If the sleep until a packet is due were rounded up to a millisecond, the packet would be 0.6 ms late.
 DELAY_US, LATE_US = 370, 200
 
 
 def delay(tool, crossings):
-    """Each direction delays; `crossings` of them make what the tool calls the latency. A late wake-up would show in the
-    minimum too."""
+    """Each direction delays, and the tool's latency consists of `crossings` of them. A late wake-up would also show in
+    the minimum."""
     ((_, _, least, *_),) = perftest(memif_link(impair={"delay_us": DELAY_US}), tool, ["-n", "500"], figures=True)
     check(crossings * DELAY_US <= least < crossings * (DELAY_US + LATE_US), f"{tool}: at least {least} us")
 
 
 test("impair/delay/ib_send_lat", delay, "ib_send_lat", 1, quick=True)
 test("impair/delay/ib_read_lat", delay, "ib_read_lat",
-     2)  # the target sleeps: its background thread has to wake up in time
+     2)  # The target sleeps, so its progress thread must wake up in time.
 
 
 def rate(mbps):
-    """A rate that takes few per cent of a core, so that a busy machine has them."""
+    """Tests a rate that needs only a few per cent of a core, so that a busy machine can reach it."""
     ((_, _, _, average, _),) = perftest(memif_link(impair={"rate_mbps": mbps, "queue_packets": 128}), "ib_write_bw",
                                         ["--report_gbits", "-s", "65536", "-n", "100"], figures=True)
     check(0.3 * mbps / 1000 < average <= mbps / 1000,
-          f"{average} Gb/s through {mbps} Mb/s")  # how much of it, is the transport's
+          f"{average} Gb/s through {mbps} Mb/s")  # The transport determines how much of the rate is used.
 
 
 test("impair/rate", rate, 100)
@@ -36,12 +36,11 @@ WRONG = ("", ",rove9", ",rove0,4", ",rove0,-1,down=true", ",rove0,4294967296,dow
 
 
 def paths(process):
-    return telemetry(process.pid, "/rove/impair,rove0") or {}   # nothing until the datapath has started
+    return telemetry(process.pid, "/rove/impair,rove0") or {}   # The telemetry is empty until the datapath has started.
 
 
 def death_and_return():
-    """All of a QP's packets take one path. It dies in the middle of a transfer that is verified, and comes back in
-    time."""
+    """All of a QP's packets use one path. It dies in the middle of a transfer that is verified, and returns in time."""
     link = memif_link(impair={"paths": 4, "rate_mbps": 2000, "queue_packets": 1024})
     command = [
         program("verbs_check"), "--verbs", "write,send,read", "--sizes", "65536", "--depth", "4", "--rounds", "400"]
@@ -71,7 +70,7 @@ test("impair/death-and-return", death_and_return, quick=True, modes=("rc",))
 
 
 def congested():
-    """DCQCN: the target's CE marks come back as CNPs, which cut the sender's rate."""
+    """Tests DCQCN: the target answers CE marks with CNPs, which reduce the sender's rate."""
     link = memif_link(impair={"mark": 0.01})
     command = [program("verbs_check"), "--verbs", "write,read", "--sizes", "65536", "--rounds", "200"]
     port = free_port()
@@ -94,12 +93,13 @@ test("impair/congested", congested, modes=("rc",))
 
 
 def shipped_paths():
-    """config/impaired-*.toml in mp: a path that dies under way and one that loses 5 % do not keep the others from
-    carrying on."""
+    """Uses config/impaired-*.toml in mp. A path that dies during the run and one that loses 5 % do not stop the
+    others."""
     link = memif_link()
     for config, name in zip(link.configs, ("impaired-a", "impaired-b")):
         impair = config["device"][0]["impair"] = shipped(name)["device"][0]["impair"]
-        (dies,) = [path for path in impair["path"] if path.pop("down", False)]   # later: a HELLO must arrive first
+        # It dies later, because a HELLO must arrive first.
+        (dies,) = [path for path in impair["path"] if path.pop("down", False)]
     command = [program("verbs_check"), "--verbs", "write,read", "--sizes", "65536", "--depth", "4", "--rounds", "200"]
     port = free_port()
     server = start_server(link, command, port, "--port")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instructions that the transport executes for a message are those of the committed table (bench/micro)."""
+"""Checks that the transport executes as many instructions per message as the committed table says (bench/micro)."""
 import subprocess
 
 from harness import ROOT, Skip, check, once

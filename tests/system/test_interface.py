@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""interface:NAME over a veth pair between two namespaces: beside the kernel, with its addresses, neighbours and
-carrier. Needs root."""
+"""Tests interface:NAME over a veth pair between two namespaces. It shares the interface with the kernel, and uses the
+kernel's addresses, neighbours and carrier. Needs root."""
 import errno
 import json
 import re
@@ -27,7 +27,7 @@ def address(netns, addresses):
 
 
 def with_queues(namespaces, mtu, queues):
-    """The veth pair anew, with several RX queues at either end, which AF_XDP then takes, a socket each."""
+    """Replaces the veth pair by one with several RX queues at either end. AF_XDP uses one socket for each."""
     a, b = namespaces.names
     end = ("data", "mtu", str(mtu), "numrxqueues", str(queues), "numtxqueues", str(queues))
     ip("link", "del", "data", netns=a)
@@ -40,7 +40,7 @@ def interfaces(body, *arguments, mtu=4200, configs=(INTERFACE, INTERFACE), queue
             with_queues(namespaces, mtu, queues)
         for netns, addresses, config in zip(namespaces.names, ADDRESSES, configs):
             if config is INTERFACE:
-                # The link-local address, which is looked for duplicates for seconds, comes again without that.
+                # The link-local address is added again without duplicate address detection, which takes seconds.
                 subprocess.run(["ip", "netns", "exec", netns, "sh", "-c",
                                 "echo 0 > /proc/sys/net/ipv6/conf/data/accept_dad"], check=True)
                 ip("link", "set", "data", "down", netns=netns)
@@ -50,7 +50,7 @@ def interfaces(body, *arguments, mtu=4200, configs=(INTERFACE, INTERFACE), queue
 
 
 def beside(link, command, core=CLIENT_CORE):
-    """A program of the kernel's network, in the second namespace."""
+    """Starts a program that uses the kernel's network, in the second namespace."""
     return Process(command, None, core, link.netns[1])
 
 
@@ -98,7 +98,8 @@ def multicast(link):
 
 
 def many_groups(link):
-    """A group that cannot be joined, here for want of files, is refused; groups that were left make room."""
+    """A group that cannot be joined, here because there are too few descriptors, is refused. Groups that were left free
+    their descriptors."""
     command = [program("verbs_multicast")]
     server, _ = run_pair(link, ["prlimit", "--nofile=200", *command, "--fill", "--before", "400"], command, "--port")
     check(server.json()[0]["error"] == errno.EMFILE, server.story())
@@ -121,7 +122,7 @@ once("interface/rdma-cm", interfaces, rdma_cm, "10.0.0.1")
 
 
 def cmtime(link):
-    """That of Debian 13 makes a TCP connection to the same address first, so the kernel must have it too."""
+    """Debian 13's cmtime first makes a TCP connection to the same address, so the kernel must have it too."""
     command = ["cmtime", "-c", "500", "-p", "7471"]
     server = Process([*command, "-b", "10.0.0.1"], INTERFACE, SERVER_CORE, link.netns[0])
     server.wait_for(lambda: server.is_listening(7471) or listens(server), 20, "listener")
@@ -133,7 +134,8 @@ once("interface/rdma-cm/cmtime", interfaces, cmtime)
 
 
 def without_xdp():
-    """A process that may load no XDP program: it has AF_PACKET, and the peer's kernel and our own answer nothing."""
+    """A process that may not load an XDP program uses AF_PACKET. Neither its kernel nor the peer's answers RDMA
+    packets."""
     def body(link):
         command = ["setpriv", "--bounding-set", "-bpf,-sys_admin", "--inh-caps", "-bpf,-sys_admin",
                    program("verbs_check"), "--rounds", "1", "--mtu", "4096", *ALL_SIZES]
@@ -151,7 +153,7 @@ def without_xdp():
 once("interface/xdp/not-allowed", without_xdp)
 
 
-# Of an interface, in its namespace: how many of its queues it uses, as `ethtool -L NAME rx N tx N` says.
+# Sets the number of queues of an interface in its namespace, like `ethtool -L NAME rx N tx N`.
 USE_QUEUES = """
 import array, fcntl, socket, struct, sys
 SIOCETHTOOL, SET_CHANNELS = 0x8946, 0x3D
@@ -166,13 +168,13 @@ def use_queues(netns, rx, tx):
 
 
 def with_flows(queues, body):
-    """The interface has so many RX queues, over which the kernel of its peer spreads flows of UDP."""
+    """Gives the interface `queues` RX queues. The peer's kernel spreads flows of UDP over them."""
     with TwoNamespaces(1500) as namespaces:
         with_queues(namespaces, 1500, queues)
         for netns, addresses in zip(namespaces.names, ADDRESSES):
             ip("link", "set", "data", "up", netns=netns)
             address(netns, addresses)
-        # mp would leave the paths on which nothing comes.
+        # mp would stop using the paths on which no packets arrive.
         link = namespaces.link([{**config, "transport": {"mode": "rc"}} for config in (INTERFACE, UDP_PEER)])
         command = [program("verbs_check"), "--gid-index", "1", "--mtu", "1024", "--qps", "60", "--verbs", "write",
                    "--sizes", "64,4097"]
@@ -180,7 +182,7 @@ def with_flows(queues, body):
 
 
 def queues_beyond_64(link, command):
-    """AF_XDP reads 64 RX queues; the flows that come to others come by AF_PACKET."""
+    """AF_XDP reads 64 RX queues. Flows on other queues arrive by AF_PACKET."""
     command = [*command, "--rounds", "1"]
     server, _ = run_pair(link, command, command, "--port")
     check(server.err().count("it has 80 RX queues, and AF_XDP reads 64") == 1, server.story())
@@ -190,7 +192,7 @@ once("interface/xdp/queues/80", with_flows, 80, queues_beyond_64)
 
 
 def more_queues_later(link, command):
-    """RX queues that the interface is given while a program runs."""
+    """Adds RX queues to the interface while a program runs."""
     command = [*command, "--rounds", "100"]
     interface, peer = link.netns
     use_queues(peer, 16, 2)
@@ -210,7 +212,8 @@ once("interface/xdp/queues/later", with_flows, 16, more_queues_later)
 
 
 def other_port():
-    """The peer is a rove that does ARP and ND itself: the kernel answers it. Its net_af_packet takes no trains."""
+    """The peer is a rove that does ARP and ND itself, and the kernel answers it. Its net_af_packet does not support
+    segmentation."""
     def body(link, *options):
         subprocess.run(["ip", "netns", "exec", link.netns[0], "python3", "-c", PLAIN], check=True)
         all_verbs(link, *options)
@@ -224,7 +227,7 @@ once("interface/af_packet-peer", other_port)
 
 
 def kernels_traffic(link):
-    """ping and TCP over the same interfaces while RDMA goes on."""
+    """Runs ping and TCP over the same interfaces during RDMA traffic."""
     server = start_server(link, ["ib_write_bw", "-x", "1", "-F", "-D", "2", "-s", "65536"], port := free_port("netns"))
     tcp_server = Process(["iperf3", "-s", "-1"], None, SERVER_CORE, link.netns[0])
     tcp_server.wait_listening(5201)
@@ -244,7 +247,7 @@ once("interface/xdp/beside-the-kernel", lambda: interfaces(kernels_traffic, queu
 
 
 def udp_peer():
-    """The kernel's UDP sockets at the other end: their trains, and checksums that nobody has completed, come whole."""
+    """The other end uses the kernel's UDP sockets. Segments and packets with incomplete checksums arrive intact."""
     with TwoNamespaces(4200) as namespaces:
         for netns, addresses in zip(namespaces.names, ADDRESSES):
             address(netns, addresses)
@@ -257,7 +260,7 @@ once("interface/udp-peer", udp_peer)
 
 
 def without_trains():
-    """A kernel that takes no trains: frames go one by one."""
+    """The kernel does not support segmentation, so frames are sent one by one."""
     def body(link):
         link.env = WITHOUT_TRAINS
         all_verbs(link, "--mtu", "4096", *ALL_SIZES)
@@ -269,7 +272,7 @@ once("interface/without-trains", without_trains)
 
 
 def killed(link):
-    """Nothing stays behind, and the next one has the port."""
+    """A killed process leaves nothing behind, and the next one can open the port."""
     for _ in range(2):
         server = start_server(link, ["ib_write_bw", "-F"], free_port("netns"))
         check("xdp" in shown(link.netns[0]), shown(link.netns[0]))
@@ -283,7 +286,7 @@ once("interface/xdp/killed", lambda: interfaces(killed, queues=2))
 
 
 def live(link):
-    """A GID appears and goes as the kernel's address does, and the port's state as the carrier; the program is told."""
+    """The GIDs follow the kernel's addresses, and the port's state follows the carrier. The program gets the events."""
     netns = link.netns[0]
     watch = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], INTERFACE, netns=netns)
     watch.wait_for(lambda: "async event FD" in watch.out(), 20, "its start")
@@ -306,7 +309,8 @@ for name, queues in (("interface/live", 1), ("interface/xdp/live", 2)):
 
 
 def neighbour_moves(link):
-    """What the kernel learns of a neighbour, packets follow: led astray, a transfer stands still until it is back."""
+    """Packets follow the kernel's neighbour entries. With a wrong entry a transfer stalls until the entry is right
+    again."""
     command = [program("verbs_check"), "--mtu", "1024", "--timeout", "17", "--sizes", "100000", "--rounds", "100",
                "--verbs", "write"]
     server = start_server(link, command, port := free_port("netns"), "--port")
@@ -332,7 +336,7 @@ once("interface/neighbour-moves", interfaces, neighbour_moves)
 
 
 def address_later(link):
-    """A listener of all addresses has those that the interface gets after it began to listen."""
+    """A listener at all addresses also gets addresses that the interface receives after it began to listen."""
     server = Process([program("rdma_cm_address"), "server", "7800"], INTERFACE, SERVER_CORE, link.netns[0])
     server.wait_for(lambda: "listening" in server.out(), 20, "listener")
     ip("address", "add", "10.0.0.7/24", "dev", "data", netns=link.netns[0])
@@ -347,7 +351,7 @@ once("interface/rdma-cm/address-later", interfaces, address_later)
 
 
 def link_local_only():
-    """Nothing is configured but what IPv6 gives each interface."""
+    """The interfaces have only the address that IPv6 gives each of them."""
     def body(link):
         for netns in link.netns:
             ip("-4", "address", "flush", "dev", "data", netns=netns)
@@ -363,7 +367,7 @@ once("interface/link-local-only", link_local_only)
 
 
 def by_option():
-    """rove-run --interface, twice."""
+    """Runs rove-run with two options --interface."""
     def body(link):
         netns = link.netns[0]
         info = Process([ROVE_RUN, "--interface", "data", "--interface", "ctl", "--", "ibv_devinfo", "-v"],

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove's own calls of the C library reach the C library: not what a program preloads before rove, nor rove's hooks."""
+"""Tests that rove's own calls of the C library reach the C library, and not a library that a program preloads before
+rove, nor rove's hooks."""
 import importlib.util
 import re
 import subprocess
@@ -12,17 +13,20 @@ _spec = importlib.util.spec_from_file_location(
     "dpdk_archives", ROOT / "lib" / "runtime" / "dpdk_archives.py")
 dpdk_archives = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(dpdk_archives)
-REPLACED = dpdk_archives.replaced([ROOT / "lib" / name for name in ("base/libc.cc", "base/libc_files.cc", "runtime/eal.cc")])
+REPLACED = dpdk_archives.replaced([ROOT / "lib" / name
+                                   for name in ("base/libc.cc", "base/libc_files.cc", "runtime/eal.cc")])
 
-# What the library may refer to by name: calls that look at memory, at the process or at its threads, and allocators and
-# handlers of signals, of which a program may have its own.
+# The names to which the library may refer: functions for memory, the process or its threads, and allocators and signal
+# functions, which a program may replace.
 HARMLESS = """
     (__)?(str|mem|stp|is|to|wcs|mbs)\\w+ | \\w*printf_chk | snprintf | __isoc(99|23)_(sscanf|strto\\w+) | qsort | ff\\w+
     (\\w*alloc\\w*) | free\\w* | posix_memalign | if_freenameindex | inet_\\w+ | \\w+env | optarg | optind | optopt
-    getopt_long | pthread_\\w+ | sched_\\w+ | __sched_cpucount | sig\\w+ | raise | kill | prctl | abort | exit | personality
+    getopt_long | pthread_\\w+ | sched_\\w+ | __sched_cpucount | sig\\w+ | raise | kill | prctl | abort | exit
+    personality
     get(uid|euid|pid|tid|pagesize|auxval|entropy|random|rlimit64) | setrlimit64 | sysconf | uname | iopl | mlock(all)?
     clock_gettime | gettimeofday | time | difftime | s?rand | round | pow | log\\d* | frexp | ldexp | tc[gs]etattr
-    reg(comp|exec|free) | fnmatch | dirname | dirfd | ferror | fileno | fmemopen | fopencookie | setbuf | stderr | stdin | stdout
+    reg(comp|exec|free) | fnmatch | dirname | dirfd | ferror | fileno | fmemopen | fopencookie | setbuf | stderr
+    stdin | stdout
     backtrace | dl(addr1?|close|error|info|sym) | dl_iterate_phdr | __(sigsetjmp|longjmp_chk|chk_fail|read|assert_fail)
     __(cxa_\\w+|ctype_b_loc|errno_location|libc_\\w+|register_atfork|stack_chk_fail|tls_get_addr|xpg_\\w+|gmon_start__)
 """
@@ -40,7 +44,7 @@ def refers_to_nothing_else():
     bad = sorted(name for name in libc if name in REPLACED or not HARMLESS.fullmatch(name))
     check(not bad, f"librove-verbs.so refers to {bad}: they need a function in lib/base/libc.cc or libc_files.cc, or "
                    "a place among those that are harmless")
-    # The streams and file systems of C++ reach the C library by its global names.
+    # The streams and file systems of C++ call the C library by its global names.
     bad = [name for name in undefined if re.search("fstream|filebuf|10filesystem", name)]
     check(not bad, f"librove-verbs.so refers to {bad}: lib/base/files.h has calls for files")
     relocated = {line.split()[4].split("@")[0] for line in lines_of("readelf", "-rW", LIBRARY)
@@ -48,7 +52,7 @@ def refers_to_nothing_else():
     check("malloc" in relocated and not relocated & set(REPLACED), f"called by name: {relocated & set(REPLACED)}")
 
 
-# A library that defines all those names. Each call goes on to the next definition, but for one that comes from within
+# A library that defines all those names. Each call continues with the next definition, except for a call from within
 # librove-verbs.so, which ends the process.
 INTERPOSER = """
 #define _GNU_SOURCE
@@ -126,7 +130,7 @@ def interposer():
 
 
 def beside_others(run):
-    """Whatever the program preloads, it does not see rove's calls."""
+    """The libraries that a program preloads do not see rove's calls."""
     run({"LD_PRELOAD": str(interposer())})
 
 

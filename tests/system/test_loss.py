@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets lost, doubled, damaged and reordered on both ports by configuration; a peer that is killed."""
+"""Tests packets that are lost, duplicated, damaged and reordered on both ports by configuration, and a peer that is
+killed."""
 import time
 
 from harness import (SERVER_CORE, Failure, Process, check, free_port, memif_link, once, program, run_pair, start_client,
@@ -50,19 +51,19 @@ test("loss/verified/rc/every-fault", rc, EVERYTHING, "--qps 4 --rounds 10")
 once("loss/verified/uc", unreliable, "uc", "--verbs send_imm,write_imm --sizes 64,4000 --depth 32 --rounds 20")
 once("loss/verified/ud", unreliable, "ud", "--verbs send_imm --sizes 64,1000 --depth 64 --rounds 20")
 
-# One retry takes at most four times 4.096 us * 2^timeout (IBTA 9.9.2.1.1); the first transmission waits as long.
+# One retry takes at most four times 4.096 us * 2^timeout (IBTA 9.9.2.1.1). The first transmission waits as long.
 TIMEOUT, RETRIES = 14, 3
 BOUND = 4 * 4.096e-6 * 2**TIMEOUT * (RETRIES + 1)
 
 
 def peer_killed(link, second_survives, verbs="write,send,read"):
-    """kill -9 of the target, during the first of `verbs`: the survivor, one end of the link, sees errors in time, and
-    then runs a whole check with a new peer."""
+    """Kills the target by SIGKILL during the first of `verbs`. The survivor, one end of the link, sees errors in time,
+    and then runs a whole check with a new peer."""
     if not second_survives:
         link.configs.reverse()
     port = free_port(link.netns[0])
     command = [program("verbs_check"), "--timeout", TIMEOUT, "--retry", RETRIES, "--mtu", 2048, "--verbs", verbs]
-    # Without waiting: a port may open only when both ends are there.
+    # It does not wait for the target, because a port may open only when both ends are there.
     target = Process([*command, "--peer-dies", "--port", port], link.configs[0], SERVER_CORE, link.netns[0])
     survivor = start_client(link, [*command, "--peer-dies"], port, "--port")
     survivor.wait_for(lambda: any(line.get("running") for line in survivor.json()), 20, "traffic")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mesh: programs without a configuration are hosts of one network, any number of them, which come, go and are
-killed."""
+"""Tests the mesh: programs without a configuration are hosts of one network. There may be any number of them, and they
+start, end and are killed at any time."""
 import json
 import os
 import resource
@@ -13,7 +13,7 @@ from harness import (CLIENT_CORE, CORES, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED
 from test_rdma_cm import wait_ready
 from test_stall import sleeps
 
-# Each takes some 0.1 s to start; ROVE_MESH_MEMBERS=250 has as many as a mesh shall have at least.
+# Each member takes some 0.1 s to start. ROVE_MESH_MEMBERS=250 starts the number that a mesh must support at least.
 MEMBERS = int(os.environ.get("ROVE_MESH_MEMBERS", "64"))
 
 
@@ -68,7 +68,7 @@ test("mesh/rdma-cm/ipv6", rdma_cm, 1)
 
 
 def no_configuration():
-    """As a user starts it: nothing is given."""
+    """Starts programs as a user does, without options."""
     where = folder()
     where.mkdir(mode=0o700)
     env = {"XDG_RUNTIME_DIR": str(where)}
@@ -86,7 +86,7 @@ once("mesh/no-configuration", no_configuration, quick=True)
 
 
 def killed():
-    """The server is killed, and another takes its address: the client finds that one."""
+    """The server is killed and another takes its address. The client finds the new one."""
     where = folder()
     ends = link(where)
     command = ["ib_send_lat", "-x", "1", "-F", "-n", "100"]
@@ -105,7 +105,7 @@ once("mesh/killed", killed)
 
 
 def neighbours_die():
-    """Members come, talk and are killed beside a pair that moves verified data: it does not notice."""
+    """Members start, send data and are killed while a pair moves verified data. The pair is unaffected."""
     where = folder()
     ends, port = link(where), free_port()
     command = [program("verbs_check"), "--both", "--rounds", "6", "--sizes", "0,1,64,4097,65537,1048576"]
@@ -120,7 +120,7 @@ def neighbours_die():
             one.kill(signal.SIGKILL)
     client.succeed(60)
     server.succeed(20)
-    # What the killed have left is the next one's.
+    # The next member can use the addresses of the killed ones.
     last = Process(["ibv_devinfo", "-v"], mesh(where), CLIENT_CORE).succeed(20)
     check("::ffff:10.77.0.1" in last.out() and not (where / "10.77.0.1").exists(), last.story())
 
@@ -129,8 +129,8 @@ once("mesh/neighbours-die", neighbours_die)
 
 
 def many_members():
-    """Most of them sleep. Two move data, two more send to a group, which all of them are told of; half are killed, and
-    two move data again."""
+    """Most members sleep. Two move data, and two more send to a group, of which all members are informed. Then half of
+    them are killed, and two move data again."""
     where = folder()
     ends = link(where)
     idle = [Process(["ibv_asyncwatch", "-d", "rove0"], mesh(where), set(CORES)) for _ in range(MEMBERS - 2)]
@@ -162,19 +162,19 @@ once("mesh/sleeps", lambda: sleeps(link()))
 
 
 def silent(*addresses):
-    """Sockets that have connected there, and say nothing."""
+    """Returns sockets that have connected to the addresses and send nothing."""
     sockets = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in addresses]
     for one, address in zip(sockets, addresses):
         one.setblocking(False)
         try:
             one.connect(address)
-        except BlockingIOError:  # its queue is full
+        except BlockingIOError:  # The listener's queue is full.
             pass
     return sockets
 
 
 def strangers(ends, address):
-    """Who connects and does not shake hands keeps nobody's place."""
+    """A process that connects and does not complete the handshake blocks no other."""
     port = free_port()
     command = ["ib_write_bw", "-x", "1", "-F", "-s", "65536", "-n", "100"]
     server = start_server(ends, command, port)
@@ -202,8 +202,8 @@ once("mesh/strangers/memif", memif_strangers)
 
 
 def no_descriptors(hard):
-    """A member without free descriptors turns away those that connect, and does not wake over and over. It has more if
-    its hard limit allows that."""
+    """A member without free descriptors rejects new connections and does not wake up repeatedly. It raises its soft
+    limit if the hard limit allows that."""
     where = folder()
     ends = link(where)
     port = free_port()
@@ -229,7 +229,7 @@ once("mesh/few-descriptors", no_descriptors, False)
 
 
 def crowd(*options):
-    """Processes that all send each other a message: what a pair and a silent link cost."""
+    """Runs processes that all send each other a message, and checks the cost of a pair and of a silent link."""
     where = folder()
     one = Process([program("mesh_crowd"), *options], mesh(where), set(CORES)).succeed(240)
     cost = json.loads(one.out())
@@ -237,7 +237,7 @@ def crowd(*options):
     check(cost["used_kib_a_pair"] <= 160 and cost["files_a_peer"] <= 2.5, cost)
 
 
-# The device's own memory is not counted here: 6 MiB for each process, however many it talks to.
+# The device's own memory is not counted here. It is 6 MiB for each process, whatever its number of peers.
 once("mesh/crowd/all", crowd, "--members", MEMBERS // 3, timeout=60 + MEMBERS)
 once("mesh/crowd/sparse", crowd, "--members", MEMBERS, "--neighbours", 2, timeout=60 + MEMBERS)
 
@@ -258,7 +258,7 @@ once("mesh/address-is-taken", taken)
 
 
 def wrong_folder():
-    """Others could write to the folder of this user's mesh."""
+    """Other users could write to the folder of this user's mesh."""
     where = folder()
     (where / "rove").mkdir(parents=True)
     (where / "rove").chmod(0o777)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two hosts choose by transport.mode, seen in telemetry while a program runs."""
+"""Tests which mode two hosts choose by transport.mode. Telemetry shows it while a program runs."""
 from harness import check, free_port, memif_link, once, start_client, start_server, telemetry
 
-COMMAND = ["ib_write_bw", "-F", "-D", "60"]     # it goes on until it was looked at
+COMMAND = ["ib_write_bw", "-F", "-D", "60"]     # It runs until its mode was read.
 
 
 def modes(a, b):
@@ -14,7 +14,7 @@ def modes(a, b):
 
 
 def chosen(pid):
-    """The mode of the process's only QP, once it is connected; None before that."""
+    """Returns the mode of the process's only QP once it is connected, or None before that."""
     try:
         numbers = telemetry(pid, "/rove/qps")
         qp = telemetry(pid, f"/rove/qp,{numbers[0]}") if numbers else {}
@@ -34,7 +34,7 @@ def agree(a, b, expected):
 
 
 def disagree(a, b):
-    """Who demands mp of a peer that will not speak it cannot connect."""
+    """A process that requires mp cannot connect to a peer that does not support it."""
     for process in modes(a, b):
         check(process.wait(20) != 0, f"succeeded\n{process.story()}")
 

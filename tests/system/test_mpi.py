@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open MPI from Debian's packages, over UCX over rove's devices: two ranks, and no way between them but RC."""
+"""Runs Debian's Open MPI over UCX over rove's devices, with two ranks that can only reach each other by RC."""
 import pathlib
 
 from harness import (CLIENT_CORE, LOCAL_RANKS, ROVE_RUN, SERVER_CORE, Process, check, memif_link, mpi_ranks, test,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the link is told and asked beside RoCE: a gateway that is replaced by one with another MAC in the middle of
-transfers, and a bridge that lets multicast through only to members that have reported themselves. Needs root."""
+"""Tests messages of the link layer other than RoCE: a gateway that is replaced by one with another MAC during
+transfers, and a bridge that forwards multicast only to members that have reported themselves. Needs root."""
 import os
 import subprocess
 import time
@@ -20,8 +20,8 @@ def batch(netns, lines):
 
 class Router:
     """Three namespaces: rove's processes in `a` (10.0.1.1) and `b` (10.0.2.1), and a router between them, which `a`
-    reaches through a bridge. It has two interfaces there, of which one at a time is the gateway 10.0.1.254. Neither
-    asks who `a` is, nor announces itself."""
+    reaches through a bridge. The router has two interfaces on that bridge, and one at a time is the gateway 10.0.1.254.
+    Neither resolves the address of `a` nor announces its own."""
 
     def __enter__(self):
         if os.geteuid() != 0:
@@ -83,7 +83,7 @@ class Router:
 
 
 def moved(process):
-    """How many neighbours of it have moved; none, if it is gone."""
+    """Returns how many neighbours of the process have moved, or 0 if the process has ended."""
     try:
         return telemetry(process.pid, "/rove/neighbours")["rove0"]["moved"]
     except OSError:
@@ -108,14 +108,14 @@ def replaced():
         print(f"{timeouts} timeouts for two replacements")
         client.succeed(60)
         server.succeed(STOPPED)
-        # Of half a second each: the gateway was found before the first, or it takes one.
+        # A timeout is half a second. The gateway was found before the first, or after one of them.
         check(max(timeouts) <= 2, f"{timeouts} timeouts")
 
 
 def snooped(version):
     with Bridge() as bridge:
-        # As a router's query: the bridge believes that it knows of all members a response interval, here a second,
-        # later.
+        # The bridge acts as a querier. After one response interval, here a second, it assumes that it knows all
+        # members.
         for option in (("mcast_snooping", "1"), ("mcast_igmp_version", str(version)), ("mcast_query_response_interval",
                                                                                        "100"), ("mcast_querier", "1")):
             ip("link", "set", "bridge", "type", "bridge", *option, netns=bridge.netns)
@@ -127,7 +127,7 @@ def snooped(version):
         time.sleep(2)
         client = start_client(link, command, port, "--port")
         bridge.join(client, 2)
-        # Without reports the bridge keeps the datagrams from the members.
+        # Without reports the bridge would not forward the datagrams to the members.
         client.succeed(40)
         server.succeed(STOPPED)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove on a PCI address: an emulated NIC in the guest that test_guest.py uses, without an IOMMU. tests/pci/run does
-more."""
+"""Tests rove on a PCI address with an emulated NIC in the guest that test_guest.py uses, without an IOMMU.
+tests/pci/run has more tests."""
 import sys
 
 from harness import ROOT, once
@@ -10,7 +10,7 @@ sys.path[:0] = [str(ROOT / "tests" / "guest"), str(ROOT / "tests" / "pci")]
 import nics  # noqa: E402
 from guest import guest  # noqa: E402
 
-BOOTED = 160        # seconds: whichever test is first boots the guest
+BOOTED = 160        # seconds, because the first test that runs boots the guest
 
 
 def on_nic(check, *arguments, **options):

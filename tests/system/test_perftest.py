@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's perftest, unmodified, between two processes over memif. It moves data but does not verify it
+"""Runs Debian's unmodified perftest between two processes over memif. It moves data but does not verify it
 (test_verified.py does)."""
 import re
 
@@ -7,14 +7,14 @@ from harness import Failure, check, memif_link, once, program, run_pair, stop_al
 
 BANDWIDTH = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw")
 LATENCY = ("ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_lat")
-# perftest asks cpufreq how fast the CPU is unless told not to (-F).
+# Without -F perftest asks cpufreq for the CPU's frequency.
 COMMON = ("-F",)
 HASTY = {"LD_PRELOAD": str(program("libhasty_clock.so"))}
 
 
 def rows(output):
-    """The table: one row of numbers per message size. (perftest's t_stdev is not a number where latencies vary by 46
-    ms.)"""
+    """Returns the table with one row of numbers per message size. perftest's t_stdev is not a number where latencies
+    vary by 46 ms."""
     table = []
     for line in output.splitlines():
         words = line.split()
@@ -24,11 +24,11 @@ def rows(output):
 
 
 def perftest(link, tool, options, timeout=100, sizes=1, figures=False, tries=3):
-    """The table's rows; their numbers are true only with `figures`, which take long."""
+    """Returns the table's rows. The numbers are accurate only with `figures`, which takes long."""
     try:
         return perftest_once(link, tool, options, timeout, sizes, figures)
     except Failure as failure:
-        # Interrupted between its looks at two clocks, perftest knows no time.
+        # perftest fails if it is interrupted between its reads of two clocks.
         if tries == 1 or "Correlation coefficient" not in str(failure):
             raise
     stop_all()
@@ -38,14 +38,14 @@ def perftest(link, tool, options, timeout=100, sizes=1, figures=False, tries=3):
 def perftest_once(link, tool, options, timeout, sizes, figures):
     command = [tool, *COMMON, *options]
     link.env = {} if figures else HASTY
-    # What a memif loses before its server is there, only RC sends again.
+    # Packets that a memif loses before its server is there are retransmitted only by RC.
     _, client = run_pair(link, command, command, timeout=timeout, at_once=not figures and "-c" not in options,
                          measured=figures)
     table = rows(client.out())
     if len(table) < sizes:
         raise Failure(f"{len(table)} rows, not {sizes}\n{client.story()}")
     for row in table:
-        # Of few bytes a bandwidth may be rounded to 0, and of few large messages their rate.
+        # A bandwidth of few bytes may be rounded to 0, and so may the rate of few large messages.
         check(any(figure > 0 for figure in row[2:]), f"a row says 0\n{client.story()}")
     return table
 
@@ -55,7 +55,7 @@ def over_memif(tool, options, timeout=100, sizes=1, **changes):
 
 
 def iterations(tool, few):
-    """-n: latency tests go back and forth, so they get fewer."""
+    """Returns the option -n. Latency tests go back and forth, so they get fewer iterations."""
     return "" if few is None else f" -n {few if tool.endswith('_bw') else few // 4}"
 
 
@@ -73,12 +73,13 @@ def over_memif_with(tool, options, sizes, changes):
     over_memif(tool, options, sizes=sizes, **changes)
 
 
-MOVERS = tuple(tool for tool in BANDWIDTH + LATENCY if "atomic" not in tool)    # atomics are 8 bytes, always
-EVENTS = tuple(tool for tool in BANDWIDTH + LATENCY if "write" not in tool)     # write has no completion to sleep on
+MOVERS = tuple(tool for tool in BANDWIDTH + LATENCY if "atomic" not in tool)    # An atomic always has 8 bytes.
+EVENTS = tuple(tool for tool in BANDWIDTH + LATENCY if "write" not in tool)     # A WRITE has no completion to sleep on.
 INLINE = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat")
 
-# All options of each tool in few runs, for links where one run for each would take long. -e is alone: perftest polls at
-# most 16 completions after an event, and then waits for the next even if there are more.
+# All options of each tool in few runs, for links where one run for each would take long. -e is not combined with
+# others, because perftest polls at most 16 completions after an event, and then waits for the next event even if there
+# are more.
 COMBINED = (("both-ways-16-qps-post-list", "ib_write_bw", "-b -q 16 -l 10"),
             ("both-ways-16-qps-post-list", "ib_read_bw", "-b -q 16 -l 10"),
             ("both-ways-16-qps-post-list", "ib_atomic_bw", "-b -q 16 -l 10"),
@@ -88,13 +89,13 @@ COMBINED = (("both-ways-16-qps-post-list", "ib_write_bw", "-b -q 16 -l 10"),
             ("events-inline-srq", "ib_send_lat", "-e -I 64 -s 64 --use-srq"),
             ("inline", "ib_write_lat", "-I 64 -s 64"), ("inline-srq", "ib_send_bw", "-I 64 -s 64 --use-srq -q 4"))
 
-# What one more option does to QPs in mp, these tell.
+# These tests show the effect of each option on QPs in mp.
 for label, tool, options in COMBINED:
     if label != "events":
         test(f"perftest/{tool}/{label}", over_memif_with, tool, options + iterations(tool, 1000), 1, {}, modes=("mp",))
 
 all_tools("default", "", BANDWIDTH + LATENCY)
-all_tools("all-sizes", "-a -n 20", MOVERS[:3], few=None, sizes=23)              # 2 B .. 8 MiB
+all_tools("all-sizes", "-a -n 20", MOVERS[:3], few=None, sizes=23)              # 2 B to 8 MiB
 all_tools("all-sizes", "-a -n 5", MOVERS[3:], few=None, sizes=23)
 for mtu in (256, 512, 1024, 2048, 4096):
     all_tools(f"mtu-{mtu}", f"-m {mtu}", MOVERS[:3], few=500)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rdma-core's examples: the ping-pongs (their -c verifies the data that arrives), ibv_devices and ibv_devinfo."""
+"""Runs rdma-core's examples: the ping-pongs (with -c they verify the received data), ibv_devices and ibv_devinfo."""
 import re
 
 from harness import SERVER_CORE, Process, check, memif_link, memif_pair, once, run_pair, test
@@ -29,7 +29,7 @@ for service, register in (("rc", test), ("srq", test), ("uc", once), ("ud", once
 
 
 def xrc_pingpong(options):
-    # It compares no data, and says little: tests/conformance/xrc.cc does the rest.
+    # This program compares no data and prints little. tests/conformance/xrc.cc tests the rest.
     command = ["ibv_xsrq_pingpong", *options.split(), "-g", "1"]
     run_pair(memif_link(), command, command)
 

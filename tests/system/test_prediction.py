@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rove-sim predicts of two ports whose paths are impaired, and what they do: the same configuration files, and the
-same changes, for both."""
+"""Compares rove-sim's prediction for two ports whose paths are impaired with the measurement. Both use the same
+configuration files and the same changes."""
 import json
 import subprocess
 import time
@@ -8,8 +8,9 @@ import time
 from harness import BUILD, SCRATCH, check, memif_pair, once, telemetry, unique, write_toml
 from testpmd import Pair, clean, result, wait_for_traffic
 
-# Eight paths: one loses, one is slow, one dies and returns. Packets are milliseconds apart and a round trip takes tens
-# of them, so that the paths decide and not what a busy machine adds: an end that is off its core for 4 ms.
+# There are eight paths, of which one loses packets, one is slow, and one dies and returns. Packets are milliseconds
+# apart and a round trip takes tens of milliseconds. So the paths determine the result, and not the delays of a busy
+# machine, where an end may be off its core for 4 ms.
 LOSSY, SLOW, DYING = 2, 5, 7
 IMPAIR = {
     "paths": 8, "rate_mbps": 5, "delay_us": 10000, "queue_packets": 64, "ecn_threshold_packets": 8,
@@ -20,12 +21,12 @@ CAUSES = ("nack", "inferred", "early", "timeout")
 
 
 def changes(seconds):
-    """When which path becomes what."""
+    """Returns (time, path, settings) for each change."""
     return [(seconds * 0.3, DYING, "down=true"), (seconds * 0.6, DYING, "down=false")]
 
 
 def on_ports(pair, seconds):
-    """What rove-testpmd says of it, by the names that rove-sim has for it."""
+    """Runs rove-testpmd and returns its results under the names that rove-sim uses."""
     out = SCRATCH / f"{unique()}.json"
     run = pair.initiator("--mode", "write", *TRAFFIC, "--duration", seconds, "--json", out)
     wait_for_traffic(run)
@@ -59,7 +60,8 @@ def predicted(pair, seconds, seed=1):
 
 
 def agree(port, name, prediction, within=0.1):
-    """Within so much of the prediction; causes of few retransmissions within half of that of all of them."""
+    """Returns true if the port's value is near the prediction. Causes of few retransmissions may differ by half as much
+    of all retransmissions."""
     few = 0 if name in ("goodput_gbps", "packets") else within / 2 * port["packets"]
     return abs(port[name] - prediction) <= max(within * prediction, few)
 
@@ -70,7 +72,7 @@ def pair():
 
 
 def predicts():
-    """Within wide bounds, for a short run on a machine that has other things to do; bench/prediction has 10 %."""
+    """Checks wide bounds, because the run is short and the machine may be busy. bench/prediction checks 10 %."""
     ends, seconds = pair(), 3
     port, prediction = on_ports(ends, seconds), predicted(ends, seconds)
     ends.end()
@@ -82,7 +84,7 @@ def predicts():
 
 
 def refused():
-    """What has no model."""
+    """Checks that rove-sim refuses settings that it does not model."""
     def refuses(says, *options, **impair):
         a, b = [write_toml({**config, "transport": TRANSPORT})
                 for config in memif_pair(impair={"paths": 2, "rate_mbps": 5, **impair})]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's python3-pyverbs under rove-run: data, error statuses on both ends, and the errno of bad arguments; and
+"""Runs Debian's python3-pyverbs under rove-run (data, error statuses on both ends, and the errno of bad arguments), and
 rdma-core's own tests."""
 import pathlib
 

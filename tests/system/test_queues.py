@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports with several queues and processes with several workers: frames come to workers that do not own their QP, and
-are handed over."""
+"""Tests ports with several queues and processes with several workers. Frames arrive at workers that do not own their
+QP, and are handed over."""
 import time
 
 from harness import (CLIENT_CORE, SERVER_CORE, STOPPED, Link, check, free_port, memif_pair, once, program, start_client,
@@ -8,7 +8,7 @@ from harness import (CLIENT_CORE, SERVER_CORE, STOPPED, Link, check, free_port, 
 
 
 def two_workers(queues):
-    """The server has two workers, one on each core; the client is one that naps."""
+    """Returns a link whose server has two workers, one on each core, and whose client has one shared worker."""
     link = Link(memif_pair("dedicated"))
     for config in link.configs:
         (device,) = config["device"]
@@ -19,9 +19,9 @@ def two_workers(queues):
 
 
 def transfer(link, *options, timeout=80):
-    """verbs_check, both ends asleep while they wait: of two lcores that poll, each has a core. Returns the server's
-    lines and its last /rove/drops before the end. Whoever shares a core with a lcore may be off it for long: a timeout
-    of a second."""
+    """Runs verbs_check, whose ends sleep while they wait, because two polling lcores occupy one core each. A process
+    that shares a core with an lcore may be off it for long, so the timeout is a second. Returns the server's lines and
+    its last /rove/drops before the end."""
     command = [program("verbs_check"), "--events", "--timeout", "18", *options]
     port = free_port()
     server = start_server(link, command, port, "--port")
@@ -30,7 +30,7 @@ def transfer(link, *options, timeout=80):
     while client.child.poll() is None and time.monotonic() < deadline:
         try:
             drops = telemetry(server.pid, "/rove/drops")
-        except OSError:  # it has not begun, or has ended
+        except OSError:  # The process has not begun, or has ended.
             pass
         time.sleep(0.05)
     check(client.child.poll() == 0, f"{client.story()}\n{server.story()}")
@@ -41,7 +41,7 @@ def transfer(link, *options, timeout=80):
 
 
 def handed_over(options):
-    """The client sends all by one queue, to QPs of both workers."""
+    """The client sends all packets by one queue, to QPs of both workers."""
     lines, drops = transfer(two_workers(queues=2), "--qps", "4", *options.split())
     check(all(line["lost"] == 0 for line in lines), str(lines))
     check(drops["worker0"]["rx_handed_over"] > 100, str(drops))
@@ -49,25 +49,27 @@ def handed_over(options):
 
 
 def one_queue():
-    """A port with one queue: QPs belong to the worker that has it, and nothing is handed over."""
+    """Uses a port with one queue. The worker that has the queue owns all QPs, and no packet is handed over."""
     _, drops = transfer(two_workers(queues=1), "--qps", "4", "--rounds", "2")
     check(all(worker["rx_handed_over"] == 0 for worker in drops.values()), str(drops))
 
 
 def multicast():
-    """Members of a group belong to both workers, and one of them is given the frames."""
+    """Members of a group belong to both workers, and one worker receives the frames."""
     command = [program("verbs_multicast")]
     run_pair(two_workers(queues=2), command, command, "--port")
 
 
 def other_number():
-    """A memif has as many queues at both ends, or no link: net_memif 22.11 would use rings that are not there."""
+    """A memif needs the same number of queues at both ends; otherwise there is no link. net_memif 22.11 would use rings
+    that do not exist."""
     link = two_workers(queues=2)
     link.configs[1]["device"][0]["queues"] = 1
     port = free_port()
     server = start_server(link, [program("verbs_check"), "--events"], port, "--port")
     client = start_client(link, [program("verbs_check"), "--events"], port, "--port")
-    looked_until = time.monotonic() + 1.5   # the client asks for its neighbour for three seconds, then both end
+    # The client tries to resolve its neighbour for three seconds, and then both end.
+    looked_until = time.monotonic() + 1.5
     while time.monotonic() < looked_until:
         devices = telemetry(server.pid, "/rove/devices")
         check(devices["rove0"]["ready"] == 0, str(devices))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rdma_cm: Debian's librdmacm and its programs, unmodified, over rove.
+"""Runs Debian's unmodified librdmacm and its programs over rove.
 
-Programs that compare what they get: rping -V, rcopy (here), verified TCP under librspreload (here). The others say
-whether their connections and transfers succeeded.
+The programs that compare their data are rping -V, rcopy, and verified TCP under librspreload. The others report whether
+their connections and transfers succeeded.
 """
 import os
 import pathlib
@@ -22,14 +22,14 @@ RSPRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 def queue_pairs(process):
     try:
         return telemetry(process.pid, "/rove/qps") or []
-    except (OSError, KeyError):  # its datapath has not started
+    except (OSError, KeyError):  # The datapath has not started.
         return []
 
 
 def listens(server):
     try:
         return telemetry(server.pid, "/rove/cm")["listeners"] > 0
-    except (OSError, KeyError, TypeError):  # it has no connection manager yet
+    except (OSError, KeyError, TypeError):  # There is no connection manager yet.
         return False
 
 
@@ -38,14 +38,14 @@ def wait_ready(server):
 
 
 def wait_joined(server):
-    """Until mckey, which does not listen, has joined its group. It posts its receives before that."""
+    """Waits until mckey, which does not listen, has joined its group. It posts its receives before that."""
     server.wait_for(lambda: "joined dgid" in server.out(), 20, "group")
 
 
 def both(server, client, stays=False, timeout=40, env=None, while_it_runs=None, lost=0, ready=wait_ready,
          **changes):
-    """Runs `client` against `server` when that is `ready`; both must succeed. `stays`: the server goes on, and is
-    stopped. `lost`: this part of what the client sends."""
+    """Runs `client` against `server` when the server is `ready`. Both must succeed. With `stays` the server does not
+    end by itself, and is stopped. `lost` is the share of the client's packets that is lost."""
     pair = memif_pair(**changes)
     if lost:
         pair[0]["device"][0]["impair"] = {"loss": lost}
@@ -72,7 +72,7 @@ def outweigh(*ends):
 
 
 def rping(address=A, count=100, persistent=False, **changes):
-    """Every byte is compared (-V)."""
+    """Runs rping, which compares every byte (-V)."""
     how = ["-v", "-V", "-C", count, "-a", address]
     _, client = both(["rping", "-s", *(["-P"] if persistent else []), *how], ["rping", "-c", *how], persistent,
                      **changes)
@@ -80,7 +80,7 @@ def rping(address=A, count=100, persistent=False, **changes):
 
 
 def speaks(expected):
-    """What the QPs of a connection speak, as REQ and REP have it; nobody waits for an answer to HELLO."""
+    """Checks the mode of a connection's QPs. REQ and REP determine it, so no QP waits for an answer to HELLO."""
     def look(_, client):
         def modes():
             return [telemetry(client.pid, f"/rove/qp,{qp}").get("mode") for qp in queue_pairs(client) if qp != 1]
@@ -92,7 +92,7 @@ def speaks(expected):
 
 
 def rcopy():
-    """A file arrives as it was. The server waits for the next one."""
+    """Copies a file, which must arrive unchanged. The server waits for the next file."""
     source, copy = SCRATCH / f"{unique()}.sent", SCRATCH / f"{unique()}.copied"
     source.write_bytes(os.urandom(3_000_001))
     both(["rcopy"], ["rcopy", source, f"{A}:{copy}"], stays=True)
@@ -100,7 +100,7 @@ def rcopy():
 
 
 def tcp_program(**changes):
-    """A TCP program under librspreload: 8 MB there and back, every byte compared."""
+    """Runs a TCP program under librspreload. It sends 8 MB in each direction and compares every byte."""
     if not pathlib.Path(RSPRELOAD).exists():
         raise Skip(f"no {RSPRELOAD}")
     rest = [A, 7477, 8_000_000]
@@ -109,8 +109,8 @@ def tcp_program(**changes):
 
 
 def perftest(tool, *options):
-    """With -R, perftest connects twice, first to exchange parameters, and its server opens the second listener when the
-    client may already ask for it."""
+    """With -R perftest connects twice, first to exchange parameters. Its server opens the second listener at a time
+    when the client may already connect to it."""
     pair = memif_pair()
     server = Process([tool, "-R", "-n", 200, *options], pair[0], SERVER_CORE)
     wait_ready(server)
@@ -119,7 +119,8 @@ def perftest(tool, *options):
 
 
 def calls(**changes):
-    """Errors, event channels, ids, endpoints, fork: rdma_cm_check says which line is not as the manual pages say."""
+    """Tests errors, event channels, ids, endpoints and fork. rdma_cm_check prints each line that differs from the
+    manual pages."""
     check_program = program("rdma_cm_check")
     if not check_program.exists():
         raise Skip("built without librdmacm")
@@ -127,8 +128,8 @@ def calls(**changes):
 
 
 def commands():
-    """What the kernel answers to hostile commands: bad addresses, lengths, numbers, ids. Thousands of ids ask for one
-    neighbour that is not there, and the peer sees one question each 50 ms."""
+    """Sends hostile commands, with bad addresses, lengths, numbers and ids, to rove's replacement of the kernel.
+    Thousands of ids resolve one absent neighbour, and the peer receives one request per 50 ms."""
     pair = memif_pair()
     peer = Process(["rping", "-s", "-P", "-a", B], pair[1], CLIENT_CORE)
     wait_ready(peer)
@@ -139,8 +140,8 @@ def commands():
 
 
 def symbolic_librdmacm():
-    """The folder of a librdmacm whose calls of itself nobody can replace, as a linker's -Bsymbolic makes it (Ubuntu's
-    is so): the dynamic section of the installed one, with DF_SYMBOLIC in DT_FLAGS."""
+    """Returns the folder of a librdmacm whose calls of itself cannot be intercepted, as if linked with -Bsymbolic (like
+    Ubuntu's). It copies the installed library and sets DF_SYMBOLIC in DT_FLAGS of its dynamic section."""
     library = bytearray(pathlib.Path("/usr/lib/x86_64-linux-gnu/librdmacm.so.1").read_bytes())
     headers, size, count = struct.unpack_from("<Q", library, 0x20)[0], *struct.unpack_from("<HH", library, 0x36)
     segments = [struct.unpack_from("<IIQQQQ", library, headers + i * size) for i in range(count)]
@@ -179,7 +180,7 @@ def opened_at_run_time(mode, *options):
 
 
 def counted():
-    """/rove/cm of a server after twenty connections."""
+    """Checks /rove/cm of a server after twenty connections."""
     def look(server, client):
         client.wait_for(client.json, 20, "result")
         seen = telemetry(server.pid, "/rove/cm")
@@ -191,7 +192,7 @@ def counted():
 
 
 def churn(count=300, median_us=None, **changes):
-    """One connection after the other, and each is made and ended as it should be."""
+    """Makes connections one after the other. Each must be established and ended correctly."""
     if not program("rdma_cm_churn").exists():
         raise Skip("built without librdmacm")
     command = [program("rdma_cm_churn")]
@@ -201,7 +202,7 @@ def churn(count=300, median_us=None, **changes):
 
 
 def many(count=500):
-    """So many at once, over each of which both ends send; bench/connections makes more."""
+    """Opens `count` connections at once, over each of which both ends send. bench/connections opens more."""
     if not program("rdma_cm_many").exists():
         raise Skip("built without librdmacm")
     command = [program("rdma_cm_many")]
@@ -209,7 +210,7 @@ def many(count=500):
 
 
 def survivor(call="pause"):
-    """A server with a connection from a client that does nothing, in that call."""
+    """Starts a server with a connection from a client that is idle in the given call."""
     if not program("rdma_cm_survivor").exists():
         raise Skip("built without librdmacm")
     pair = memif_pair()
@@ -221,8 +222,8 @@ def survivor(call="pause"):
 
 
 def killed():
-    """A peer that cannot say good-bye: an outstanding request fails when its retries are over, and disconnecting ends,
-    with the event."""
+    """The peer is killed and cannot disconnect. An outstanding request fails when its retries are exhausted, and the
+    disconnect ends with its event."""
     server, client = survivor()
     client.kill()
     server.child.stdin.write(b"\n")
@@ -233,8 +234,8 @@ def killed():
 
 
 def ended_by_signal(how, call, times=1):
-    """As the kernel disconnects whoever is killed, whatever program that is, and it ends as it would have without
-    us: no call of the program returns."""
+    """A program that a signal ends is disconnected, as the kernel would do it for any program. It ends as without rove,
+    and none of its calls returns."""
     server, client = survivor(call)
     for _ in range(times):
         client.child.send_signal(how)
@@ -244,14 +245,14 @@ def ended_by_signal(how, call, times=1):
 
 
 def aborted():
-    """A program that aborts ends at once, as its core shall show it: peers are not told."""
+    """A program that aborts ends at once, so that its core dump shows the cause. Its peers are not notified."""
     server, client = survivor("threads")
     client.child.send_signal(signal.SIGABRT)
     check(client.wait(STOPPED) == -signal.SIGABRT and client.out() == "", client.story())
 
 
 def keepalive():
-    """rsockets ask an idle peer whether it lives, if the program wants that (-k, SO_KEEPALIVE)."""
+    """rsockets probe an idle peer if the program requests that (-k, SO_KEEPALIVE)."""
     pair = memif_pair()
     server = Process(["rstream", "-b", A, "-k", 1, "-T", "a", "-C", 1000000000], pair[0], SERVER_CORE)
     wait_ready(server)
@@ -262,13 +263,13 @@ def keepalive():
 
 
 def leave_at_once(progress):
-    """What mckey does: a sender destroys its address handle and its QP right after it has posted."""
+    """A sender destroys its address handle and its QP right after it has posted, as mckey does."""
     command = [program("verbs_multicast")]
     run_pair(memif_link(progress=progress), command, [*command, "--leave"], "--port")
 
 
 def nobody():
-    """Whom no process answers for cannot be connected to; the client is told in the time that it gives (2 s)."""
+    """Connects to an address that no process answers. The client gets the error within its timeout (2 s)."""
     client = Process(["rping", "-c", "-C", 1, "-a", A], memif_pair()[1], CLIENT_CORE)
     check(client.wait(20) != 0, f"it has succeeded\n{client.story()}")
     check("RDMA_CM_EVENT_ADDR_ERROR, error -110" in client.err(), client.story())
@@ -303,13 +304,14 @@ once("rdma-cm/ended/aborted", aborted)
 once("rdma-cm/ended/twice", ended_by_signal, signal.SIGTERM, "poll", 2)
 test("rdma-cm/churn", churn)
 test("rdma-cm/many", many)
-# With a worker that keeps the core from who waits for it, 8 ms.
+# A worker that did not yield the core to the thread that waits for it would make this 8 ms.
 once("rdma-cm/churn/dedicated", lambda: churn(median_us=4000, progress="dedicated"))
 once("rdma-cm/churn/loss", lambda: churn(60, impair=LOSS))
 for own, theirs, name in ((A, B, "ipv4"), (A6, B6, "ipv6")):
     once(f"rdma-cm/ucmatose/{name}", both, ["ucmatose", "-b", own], ["ucmatose", "-s", own, "-b", theirs])
     once(f"rdma-cm/udaddy/{name}", both, ["udaddy", "-b", own], ["udaddy", "-s", own])
-# Not of what the server sends: it ends with its answer, as a server of the kernel's CM may, and then gives no other.
+# Only the client's packets are lost. The server ends after its answer, as a server of the kernel's CM may, and does not
+# repeat it.
 once("rdma-cm/udaddy/loss", lambda: both(["udaddy", "-b", A, "-C", 0], ["udaddy", "-s", A, "-C", 0], lost=0.5))
 for own, theirs, group, name in ((A, B, "239.1.2.3", "ipv4"), (A6, B6, "ff15::77", "ipv6")):
     once(f"rdma-cm/mckey/{name}",
@@ -322,7 +324,7 @@ once("rdma-cm/rdma_client", both, ["rdma_server", "-p", 7471], ["rdma_client", "
 for service in ("r", "x"):
     once(f"rdma-cm/rdma_xclient/{service}", both, ["rdma_xserver", "-c", service],
          ["rdma_xclient", "-s", A, "-c", service])
-# Not -T a: rstream gives up when poll() tells POLLHUP, also when that comes with its last data.
+# There is no -T a, because rstream gives up when poll() returns POLLHUP, even if that arrives with its last data.
 for options in (["-S", "all", "-C", 20], ["-T", "r", "-C", 100], ["-T", "n", "-C", 100]):
     name = "".join(str(option) for option in options).strip("-").replace("-", "/")
     test(f"rdma-cm/rstream/{name}", both, ["rstream", "-b", A, *options], ["rstream", "-s", A, *options])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-sim: what it lists, refuses and writes, and of some figures, mostly in their quick form, that as many bars hold
-as when this was written: so no figure halves unnoticed. Planted bugs are no tests, but that they can be planted is
-one."""
+"""Tests rove-sim: its list, its refusals and its output. For some figures, mostly in their quick form, as many bars
+must hold as when this was written, so that a regression is noticed. The planted bugs are not run here, but each must
+still have its place in the code."""
 import json
 import math
 import os
@@ -75,7 +75,8 @@ def writes(figure):
         files = [pathlib.Path(directory, name) for name in ("first.json", "again.json", "other.json", "plot.svg")]
         first = sim(figure, "--seed", 5, "--json", files[0], "--svg", files[3])
         check(first.returncode == 0, first.stderr)
-        check(sim(figure, "--seed", 5, "--json", files[1]).stdout == first.stdout, "the same seed told something else")
+        check(sim(figure, "--seed", 5, "--json", files[1]).stdout == first.stdout,
+              "the same seed printed something else")
         sim(figure, "--seed", 6, "--json", files[2])
         texts = [file.read_text() for file in files]
         check(texts[0] == texts[1], "the same seed wrote something else")
@@ -100,8 +101,8 @@ def slowdown(scheme):
 
 
 def schemes_differ():
-    """As in Eunomia's Fig. 1a and 11, with the bars of none: ECMP 2.8, spray without order 28, the others 1.6 to
-    1.9."""
+    """Checks the order of Eunomia's Fig. 1a and 11, but not their values. The means are 2.8 for ECMP, 28 for spray
+    without order, and 1.6 to 1.9 for the others."""
     ecmp = slowdown("ecmp")
     check(2.5 < ecmp < 5, f"ECMP: {ecmp}")
     for scheme in "mp-rdma", "drill-eunomia", "conweave":
@@ -112,7 +113,7 @@ def schemes_differ():
 
 
 def poisson_flows(load, ms, seed):
-    """AliStorage's sizes among 128 hosts at a load of the uplinks: [(src, dst, bytes, start in s)]"""
+    """Returns AliStorage's sizes among 128 hosts at a load of the uplinks: [(src, dst, bytes, start in s)]"""
     cdf = ((0, 0), (4_000, .2293), (8_000, .6921), (16_000, .8061), (32_000, .9047), (64_000, .9353), (128_000, .9677),
            (256_000, .9753), (2_000_000, 1))
     mean = sum((b - a) * (x + y) / 2 for (x, a), (y, b) in zip(cdf, cdf[1:]))
@@ -128,7 +129,7 @@ def poisson_flows(load, ms, seed):
 
 
 def slowdowns_of(flows, scheme, seed=1):
-    """By flow: {(src, dst, bytes, start in us): slowdown}"""
+    """Returns the slowdown of each flow: {(src, dst, bytes, start in us): slowdown}"""
     with tempfile.TemporaryDirectory() as directory:
         trace, table = (pathlib.Path(directory, name) for name in ("trace.txt", "flows.csv"))
         trace.write_text("".join(f"{src} {dst} 3 {size} {start:.9f}\n" for src, dst, size, start in flows))
@@ -142,7 +143,7 @@ def slowdowns_of(flows, scheme, seed=1):
 
 
 def as_conweave(scheme, theirs):
-    """The mean slowdown of a millisecond of flows at 50 %, and what ConWeave's public simulator had for them
+    """Compares the mean slowdown of a millisecond of flows at 50 % with that of ConWeave's public simulator
     (bench/conweave PATH --ms 1 --load 50)."""
     slowdowns = slowdowns_of(poisson_flows(0.5, 1, 1), scheme)
     mean = sum(slowdowns.values()) / len(slowdowns)
@@ -181,16 +182,16 @@ once("sim/refused/flows", refuses, "--flows goes with --results", "mp-fig13", "-
 once("sim/refused/letter", refuses, "--letter goes with figures of MP-RDMA", "--letter", QUICK)
 once("sim/refused/files", refuses_files)
 once("sim/trace", follows_a_trace)
-once("sim/holds/mp-fig4", holds, "mp-fig4", 9)  # of 10
-once("sim/holds/mp-fig12b", holds, "mp-fig12b", 6, "--quick")  # all
-once("sim/holds/mp-fig13", holds, "mp-fig13", 11, "--quick")  # of 12
-once("sim/holds/mp-fig15", holds, "mp-fig15", 2)  # all
-once("sim/holds/mp-fig16", holds, "mp-fig16", 1)  # all
-once("sim/holds/mp-fig17", holds, "mp-fig17", 2)  # all
-once("sim/holds/mp-fig20", holds, "mp-fig20", 7)  # all
-once("sim/holds/mp-table1", holds, "mp-table1", 1)  # all
-once("sim/holds/eu-fig2", holds, "eu-fig2", 3, "--quick", "-j", 2)  # all
-once("sim/holds/eu-fig17", holds, "eu-fig17", 9, "--quick", "-j", 2)  # of 14
+once("sim/holds/mp-fig4", holds, "mp-fig4", 9)  # 10 bars in all
+once("sim/holds/mp-fig12b", holds, "mp-fig12b", 6, "--quick")  # all bars
+once("sim/holds/mp-fig13", holds, "mp-fig13", 11, "--quick")  # 12 bars in all
+once("sim/holds/mp-fig15", holds, "mp-fig15", 2)  # all bars
+once("sim/holds/mp-fig16", holds, "mp-fig16", 1)  # all bars
+once("sim/holds/mp-fig17", holds, "mp-fig17", 2)  # all bars
+once("sim/holds/mp-fig20", holds, "mp-fig20", 7)  # all bars
+once("sim/holds/mp-table1", holds, "mp-table1", 1)  # all bars
+once("sim/holds/eu-fig2", holds, "eu-fig2", 3, "--quick", "-j", 2)  # all bars
+once("sim/holds/eu-fig17", holds, "eu-fig17", 9, "--quick", "-j", 2)  # 14 bars in all
 once("sim/holds/schemes", schemes_differ)
 once("sim/as-conweave/ecmp", as_conweave, "ecmp", 1.45)
 once("sim/as-conweave/irn", as_conweave, "irn", 1.32)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that sleep for their completions, in every call in which a program can sleep: the thread that sleeps receives
-the frames itself where rove sees the call, and the background thread does elsewhere."""
+"""Tests programs that sleep for their completions, in every call in which a program can sleep. The sleeping thread
+receives the frames itself where rove intercepts the call. Elsewhere the progress thread does."""
 import os
 import pathlib
 import re
@@ -11,7 +11,8 @@ from harness import (CLIENT_CORE, SERVER_CORE, STOPPED, Process, check, free_por
 from test_mesh import link as mesh_link
 from test_udp import loopback
 
-CALLS = ("get", "poll", "ppoll", "select", "pselect", "epoll", "epoll_pwait", "epoll_pwait2", "epoll-set", "system-call")
+CALLS = ("get", "poll", "ppoll", "select", "pselect", "epoll", "epoll_pwait", "epoll_pwait2", "epoll-set",
+         "system-call")
 IDLE_S = 5
 
 
@@ -26,21 +27,21 @@ for call in CALLS:
 for call in ("get", "epoll", "system-call"):
     once(f"sleep/udp/{call}", lambda call=call: sleepers(loopback(), call, 8, 1000))
     once(f"sleep/memif/{call}", lambda call=call: sleepers(memif_link(), call, 8, 1000))
-# Both compute between two messages, for as long as the background thread naps and longer.
+# Both compute between two messages, for as long as the progress thread sleeps and longer.
 once("sleep/mesh/pauses", lambda: sleepers(mesh_link(), "epoll", 1, 200, "--pause-us", 5000))
 
 
 def begins_late():
-    """While the server computes, its background thread sleeps on the doorbells, and it still does so when the server
-    waits for the next request. Of the two that the request wakes it has the core first, and what it takes off the
-    doorbells it receives."""
+    """While the server computes, its progress thread sleeps on the doorbells, and still does so when the server waits
+    for the next request. The request wakes both threads. The progress thread gets the core first, and must receive the
+    frames of the doorbells that it resets."""
     link = mesh_link()
     port = free_port()
     command = [program("sleepers"), "--count", 50, "--pause-us"]
     server = start_server(link, [*command, 20000], port, "--port")
     client = start_client(link, [*command, 40000], port, "--port")
     server.wait_for(lambda: "rove" in [name for name, _ in wakeups(server.pid)], 20, "background thread")
-    os.setpriority(os.PRIO_PROCESS, server.pid, 10)  # the thread that waits
+    os.setpriority(os.PRIO_PROCESS, server.pid, 10)  # the waiting thread
     client.succeed(100)
     server.succeed(STOPPED)
     slowest_us = float(re.search(r"p99_us=(\S+)", client.out()).group(1))
@@ -51,7 +52,7 @@ once("sleep/mesh/begins-late", begins_late)
 
 
 def wakeups(pid):
-    """How often each thread of a process went to sleep."""
+    """Returns how often each thread of a process went to sleep."""
     counts = {}
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         words = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
@@ -60,7 +61,7 @@ def wakeups(pid):
 
 
 def dedicated(link):
-    """The same link, with a worker's thread of its own for each process."""
+    """Returns the same link with a dedicated worker for each process."""
     for config, core in zip(link.configs, (SERVER_CORE, CLIENT_CORE)):
         config["runtime"] = {"progress": "dedicated", "lcores": [str(core)]}
     return link
@@ -73,18 +74,18 @@ once("sleep/memif/dedicated", lambda: sleepers(dedicated(memif_link()), "get", 1
 
 
 def cpu_s(pid):
-    """The CPU time of all threads of a process."""
+    """Returns the CPU time of all threads of a process in seconds."""
     tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 IDLE = {"get": ("get", mesh_link), "epoll": ("epoll", mesh_link), "system-call": ("system-call", mesh_link),
         "dedicated": ("get", lambda: dedicated(mesh_link()))}
-_idle_faults = {}   # by name, once they have been measured
+_idle_faults = {}   # faults by name, once they have been measured
 
 
 def slept(link, call):
-    """A server and a client that have exchanged messages and now wait for more."""
+    """Returns a server and a client that have exchanged messages and now wait for more."""
     port = free_port()
     command = [program("sleepers"), "--sleep-in", call, "--port", port]
     server = Process([*command, "--count", 1001], link.configs[0], SERVER_CORE)
@@ -95,9 +96,9 @@ def slept(link, call):
 
 
 def measure_idle():
-    """Yields the name and what is wrong for all pairs of IDLE, which are idle at the same time."""
+    """Yields the name and the fault for each fault of the pairs in IDLE. All pairs are idle at the same time."""
     pairs = {name: slept(link(), call) for name, (call, link) in IDLE.items()}
-    time.sleep(2)  # until the last retransmission timer has been cancelled and the naps have become long
+    time.sleep(2)  # The last retransmission timer must be cancelled and the sleeps must become long first.
     processes = [process for pair in pairs.values() for process in pair]
     before = {process: wakeups(process.pid) for process in processes}
     used_s = {process: cpu_s(process.pid) for process in processes}
@@ -115,7 +116,7 @@ def measure_idle():
 
 
 def idle(name):
-    """While nothing moves, no thread wakes up more than for the housekeeping, or polls."""
+    """While no data moves, no thread polls, or wakes up more often than its housekeeping needs."""
     if not _idle_faults:
         faults = list(measure_idle())
         _idle_faults.update({name: [fault for faulty, fault in faults if faulty == name] for name in IDLE})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-testpmd --mode spray: the TENT engine over two rails and over AF_XDP, what its prompt shows of it, every way to
-end, and whether what was sent is accounted for."""
+"""Tests rove-testpmd --mode spray: the TENT engine over two rails and over AF_XDP, the output of its prompt, every way
+in which it can end, and that all sent data is accounted for."""
 import pathlib
 import re
 import signal
@@ -17,7 +17,7 @@ FATES = ("lost", "drop_down", "drop_queue_full", "drop_shelf_full", "waiting")
 
 
 def verified(*options, pair=None, count=301):
-    """Every byte compared; the target sees the same, frame by frame."""
+    """Compares every byte. The target counts the same messages."""
     out, target_out = SCRATCH / f"{unique()}.json", SCRATCH / f"{unique()}.json"
     pair = pair(["--json", target_out]) if pair else Pair(rails(), ["--json", target_out])
     run = pair.initiator(*SPRAY, "--verify", "--count", count, "--json", out, *options).succeed(30)
@@ -32,7 +32,7 @@ def verified(*options, pair=None, count=301):
 
 
 def two_rails():
-    """WRITEs and READs of two priorities by two threads."""
+    """Runs WRITEs and READs of two priorities by two threads."""
     said, theirs = verified("--priority-mix", "high:1,low:2", "--read-share", "0.4", "--batch", "3", "--threads", "2",
                             "--depth", "7")
     high, low = (said["priorities"][name] for name in ("high", "low"))
@@ -41,15 +41,16 @@ def two_rails():
     check(0.2 < (high["reads"] + low["reads"]) / 301 < 0.6 and 0 < high["p50_us"] <= high["p99_us"] <= high["most_us"],
           str(said))
     for rail in ("rove0", "rove1"):
-        # The target looks later: each packet that it sends after we have looked, as it does again those that we were
-        # late to acknowledge, has an answer.
+        # The target reads its counters later. Each packet that it sends after the initiator has read its own, such as a
+        # retransmission that was acknowledged late, has an answer.
         mine, its = said["ports"][rail], theirs["ports"][rail]
         later, answers = its["rx_frames"] - mine["tx_frames"], its["tx_frames"] - mine["rx_frames"]
         check(mine["share"] > 0.05 and 0 <= later <= answers + 4, f"{said}\n{theirs}")
 
 
 def options():
-    """A rate, the table of --stats-period, a configuration of the engine's, and READs of what nobody wrote."""
+    """Tests a rate, the table of --stats-period, a configuration of the engine, and READs of memory that was never
+    written."""
     tent = SCRATCH / f"{unique()}.toml"
     tent.write_text('[[policy]]\nname = "one"\nsegment_type = "memory"\ndevices = ["rove1"]\ntransports = ["rdma"]\n')
     pair, out = Pair(rails()), SCRATCH / f"{unique()}.json"
@@ -65,7 +66,7 @@ def options():
 
 
 def priority_mix():
-    """Requests of a priority go by QPs of that priority."""
+    """Requests of a priority use QPs of that priority."""
     pair = Pair(rails())
     prompt = Terminal(pair.arguments(*SPRAY, "-i", "--auto-start", "--priority-mix", "medium:1,low:1", "--threads",
                                      "1"))
@@ -75,7 +76,8 @@ def priority_mix():
     try:
         wait_until(lambda: min(posted()[1:]) > 200, 20, "requests of both priorities")
         high, medium, low = posted()
-        check(10 * high < min(medium, low), f"{high} of HIGH: more than the engine's own probes")    # which are HIGH
+        # The probes have priority HIGH.
+        check(10 * high < min(medium, low), f"{high} of HIGH: more than the engine's own probes")
         queues = prompt.json("show tent queues")
         check([queues[name]["completed_requests"] > 0 for name in ("high", "medium", "low")] == [False, True, True],
               str(queues))
@@ -88,7 +90,7 @@ def priority_mix():
 
 
 def af_xdp():
-    """Two namespaces over veth."""
+    """Uses two namespaces over veth."""
     with TwoNamespaces(2300) as namespaces:
         link = namespaces.link(configs("af_xdp"))
         verified("--read-share", "0.4",
@@ -97,7 +99,7 @@ def af_xdp():
 
 
 def prompt_shows():
-    """`show tent ...` of a spray with a policy and slots; without an engine it says so."""
+    """Tests `show tent ...` of a spray with a policy and slots. Without an engine it prints "no engine"."""
     pair, shared = Pair(rails()), f"/rove-test-{unique()}"
     tent = SCRATCH / f"{unique()}.toml"
     tent.write_text(
@@ -151,8 +153,8 @@ def prompt_shows():
 
 
 def every_frame():
-    """Over paths that lose, damage and double: what left one end came to the other, or is counted as lost, dropped or
-    on its way."""
+    """Uses paths that lose, damage and duplicate. Each frame that one end sent arrived at the other, or is counted as
+    lost, dropped or still waiting."""
     impair = {"paths": 4, "loss": 0.01, "duplicate": 0.01, "corrupt": 0.005, "reorder": 0.01}
     pair = Pair(rails(impair))
     prompt = Terminal(pair.arguments(*SPRAY, "--verify", "--interactive", "--read-share", "0.5", "--auto-start"))
@@ -179,7 +181,7 @@ def every_frame():
     try:
         wait_until(lambda: prompt.json("show tent queues")["high"]["completed_requests"] > 40, 20, "requests")
         check(re.search(r"errors +0\n", text := prompt.say("stop")) and "failure" not in text, text)
-        # Neither end waits for the last frames, and either process may be off its core while they stand in its rings.
+        # Neither end waits for the last frames, and either process may be off its core while they are in its rings.
         eventually(all_accounted, 20)
         prompt.send("quit\n")
         check((status := prompt.wait()) == 0, f"quit: status {status}")
@@ -189,7 +191,7 @@ def every_frame():
 
 
 def ends(how):
-    """A signal in the middle of a spray: it stops, settles with the target, and all that was submitted is complete."""
+    """Sends a signal during a spray. The run stops and settles with the target, and all submitted requests complete."""
     out = SCRATCH / f"{unique()}.json"
     pair = Pair(rails())
     run = pair.initiator(*SPRAY, "--verify", "--json", out)
@@ -203,8 +205,8 @@ def ends(how):
 
 
 def peer_dies():
-    """kill -9 of an initiator: the target serves the next; of the target: the initiator says so, and what it had under
-    way."""
+    """Kills an initiator by SIGKILL, and the target serves the next. Then kills the target, and the initiator reports
+    that and its requests in flight."""
     out = SCRATCH / f"{unique()}.json"
     pair = Pair(rails())
     run = pair.initiator(*SPRAY)
@@ -225,8 +227,8 @@ def peer_dies():
 
 
 def port_stop():
-    """A port stops under load: the other carries on, and it is used again when it is back. Its memif's sockets are
-    files here."""
+    """Stops a port under load. The other port continues, and the stopped one is used again after its start. The memifs'
+    sockets are files here."""
     pair = rails()
     for config in pair:
         for device in config["device"]:

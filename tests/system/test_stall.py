@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A peer, or the process itself, is off its core for longer than the verbs' timeouts: nothing is lost, and no QP ends
-(protocol_clock.h). On a busy host the scheduler does so for some hundred milliseconds; here a signal does."""
+"""A peer, or the process itself, is off its core for longer than the verbs' timeouts. No data is lost, and no QP ends
+(protocol_clock.h). On a busy host the scheduler causes such pauses of some hundred milliseconds; here a signal does."""
 import signal
 import time
 
@@ -13,7 +13,7 @@ RETRIES_EXCEEDED = "status 12"
 
 
 def begin(link, tool, options):
-    """Both processes, with traffic under way."""
+    """Starts both processes and returns them when they exchange traffic."""
     port = free_port(link.netns[0])
     command = [tool, "-F", "-x", "1", *options.split()]
     server = start_server(link, command, port)
@@ -24,7 +24,7 @@ def begin(link, tool, options):
 
 
 def wait_for_more(process, count):
-    """Until so many packets have come to the process from now on."""
+    """Waits until the process has received `count` more packets."""
     before = packets(process)
     process.wait_for(lambda: packets(process) > before + count, 20, "traffic")
 
@@ -32,12 +32,12 @@ def wait_for_more(process, count):
 def packets(process):
     try:
         return telemetry(process.pid, "/rove/workers")["worker0"]["rx_packets"]
-    except (OSError, KeyError, TypeError):  # it has not begun
+    except (OSError, KeyError, TypeError):  # The process has not begun.
         return 0
 
 
 def absent(tool, options):
-    """perftest ends at the first QP that does."""
+    """Stops each process in turn. perftest would end with the first QP that ends."""
     both = begin(memif_link(), tool, f"{options} -D 60")
     for absent in both:
         absent.child.send_signal(signal.SIGSTOP)
@@ -50,7 +50,7 @@ def absent(tool, options):
 
 
 def gone(tool, options):
-    """Who does not come back is given up."""
+    """QPs give up a peer that does not return."""
     server, client = begin(memif_link(), tool, f"{options} -D 60")
     server.child.send_signal(signal.SIGSTOP)
     try:
@@ -60,7 +60,7 @@ def gone(tool, options):
 
 
 def sleeps(link, most=0.01):
-    """A connected process that waits for events while its peer is still uses no CPU time, and a frame wakes it."""
+    """A connected process that waits for events uses no CPU time while its peer is stopped, and a frame wakes it."""
     server, client = begin(link, "ib_send_lat", "-e -n 1000000 -u 21")
     client.child.send_signal(signal.SIGSTOP)
     server.sleeps(most)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tap devices (config/tap.toml) in a network namespace: the kernel pings rove, and a bridge joins the taps of two rove
-processes."""
+"""Tests tap devices (config/tap.toml) in a network namespace: the kernel pings rove, and a bridge joins the taps of two
+rove processes."""
 import os
 import pathlib
 import re
@@ -48,7 +48,7 @@ class Bridge:
         return Link(configs, (self.netns, self.netns))
 
     def join(self, process, number):
-        """The tap is there once its process has opened its port."""
+        """Adds the tap of a process to the bridge. The tap exists once the process has opened its port."""
         name = f"tap{number}"
 
         def joined():
@@ -97,7 +97,7 @@ def moves(options):
 
 
 def devices(taps, queues):
-    """What ibv_devinfo says with so many taps."""
+    """Runs ibv_devinfo with `taps` taps. Returns its exit status and its output."""
     with Bridge() as bridge:
         config = shipped("tap")
         (device,) = config["device"]
@@ -110,13 +110,14 @@ def devices(taps, queues):
 
 
 def queues():
-    """RX rings of 12 x 1024 mbufs: more than a worker's pool has for ports with one queue."""
+    """Tests RX rings of 12 x 1024 mbufs, which exceed a worker's pool for ports with one queue."""
     status, out, err = devices(taps=3, queues=4)
     check(status == 0 and "rove2" in out, f"{out}{err}")
 
 
 def too_many_queues():
-    """net_tap 22.11 would write beyond an array, and the process would be killed for it. 24.11 has room for them."""
+    """Tests five queues. net_tap 22.11 would write beyond an array and the process would be killed; 24.11 has room for
+    them."""
     status, out, err = devices(taps=1, queues=5)
     refused = status > 0 and "got queues = 5, allowed 1..4" in err
     check(refused or status == 0 and "rove0" in out, f"{status} {out}{err}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-tebench between two processes over two rails: each operation with every byte compared, what it writes, what it
-refuses."""
+"""Tests rove-tebench between two processes over two rails: each operation with every byte compared, its output, and
+wrong arguments."""
 import csv
 import json
 import subprocess
@@ -15,7 +15,7 @@ COLUMNS = ("BlkSize", "Batch", "BW (GB/s)", "Avg Inst BW", "Avg Lat", "Avg Tx", 
 
 
 class Target:
-    """Memory of a target, and initiators for it."""
+    """A target with its memory, and its initiators."""
 
     def __init__(self):
         self.port, self.jsonl = free_port(), SCRATCH / f"{unique()}.jsonl"
@@ -32,7 +32,7 @@ class Target:
 
 
 def against_target(*options, duration=0.1):
-    """The initiator, the target, and the JSON objects of the points."""
+    """Runs an initiator against a new target. Returns the initiator, the target, and the JSON objects of the points."""
     target = Target()
     initiator = target.initiator(*options, duration=duration)
     initiator.succeed(40)
@@ -41,7 +41,7 @@ def against_target(*options, duration=0.1):
 
 
 def operation(name):
-    """Two block sizes by two batch sizes; the last of them do not fit into the buffers and are skipped."""
+    """Runs two block sizes by two batch sizes. The last combinations do not fit into the buffers and are skipped."""
     target = Target()
     initiator = target.initiator(
         "-op_type", name, "--check_consistency", "--notifi", "--tent_transport_hint", "rdma",
@@ -56,7 +56,7 @@ def operation(name):
     for point in points:
         check(point["schema_version"] == 1 and point["operations"] > 0 and point["aggregate_throughput_gbps"] > 0,
               str(point))
-        # An operation that begins before the time that is measured, or ends after it, is not in both figures.
+        # An operation that begins before the measured time, or ends after it, is counted in only one of the two.
         moved = point["aggregate_throughput_gbps"] * 1e9 * point["seconds"]
         arrived = moved / (point["block_size"] * point["batch_size"])
         check(abs(arrived - point["operations"]) < 1.001, f"the bytes of {arrived} operations: {point}")
@@ -70,7 +70,7 @@ def operation(name):
 
 
 def classes():
-    """HIGH at a rate beside LOW as fast as it goes, by one thread; the timeline has both."""
+    """Runs HIGH at a fixed rate together with unlimited LOW by one thread. The timeline has both."""
     timeline = SCRATCH / f"{unique()}.csv"
     _, _, (point,) = against_target(
         "--op_type", "write", "--workload_classes_json",
@@ -102,8 +102,8 @@ def short_classes():
 
 
 def seeds():
-    """What one run has written another one verifies, with blocks of other sizes at other places; where something else
-    was written since, it finds so."""
+    """One run verifies the data that another run has written, with other block sizes and offsets. It reports data that
+    was overwritten since."""
     target, small = Target(), ("--max_block_size", 4096)
     target.initiator("--op_type", "write_seed", "--start_block_size", "256K", "--max_block_size", "256K",
                      "--start_num_threads", 2, "--max_num_threads", 2).succeed(20)
@@ -116,8 +116,8 @@ def seeds():
 
 
 def deadlines():
-    """Batches of the tight streams end at a deadline that has passed before they could, but for what is on its way by
-    then, those of the others do not."""
+    """Batches of the tight streams end at their deadline, which passes before they could complete, except for requests
+    that are in flight by that time. Batches of the other streams complete."""
     run = ("--op_type", "write", "--start_block_size", "4M", "--max_block_size", "4M", "--start_num_threads", 2,
            "--max_num_threads", 2)
     initiator, _, (point,) = against_target(*run, "--deadline_us", 1, "--deadline_tight_threads", 1,
@@ -184,7 +184,7 @@ def all_refused():
 
 
 def no_target():
-    """A target that is not there is an error after some time, not a hang."""
+    """A missing target causes an error after some time, not a hang."""
     initiator = Process([TEBENCH, *ENGINE, "--target_seg_name", f"127.0.0.1:{free_port()}"], rails()[1], CLIENT_CORE)
     check(initiator.wait(40) == 1 and "--target_seg_name" in initiator.err(), initiator.story())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DPDK's own script shows what a rove process counts."""
+"""Checks that DPDK's own script shows the counters of a rove process."""
 import json
 import subprocess
 
@@ -7,7 +7,7 @@ from harness import check, free_port, memif_link, once, program, start_client, s
 
 
 def asked(pid, *commands):
-    """dpdk-telemetry.py's answers, by command."""
+    """Returns dpdk-telemetry.py's answers by command."""
     done = subprocess.run(["dpdk-telemetry.py", "-f", f"rove-{pid}"], input="\n".join([*commands, "quit"]) + "\n",
                           capture_output=True, text=True, timeout=20)
     check(done.returncode == 0, done.stdout + done.stderr)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TENT engine between two processes: one and two rails, rails that die, and what it says when something is
-wrong."""
+"""Tests the TENT engine between two processes: one and two rails, rails that die, and its error messages."""
 import signal
 import time
 
@@ -9,7 +8,8 @@ from harness import (BUILD, CLIENT_CORE, ROOT, ROVE_RUN, SERVER_CORE, Failure, P
 
 
 def rails(impair=None):
-    """The shipped pair of two rails with sockets of its own; `impair` of each rail, or of both."""
+    """Returns the shipped pair of configurations with two rails and new sockets. `impair` holds the faults of each
+    rail, or of both."""
     name = f"rove-test-{unique()}"
     pair = []
     for config in (shipped("two-rails-a"), shipped("two-rails-b")):
@@ -25,10 +25,10 @@ def rails(impair=None):
 
 
 class Engines:
-    """A target, and initiators that know where it is."""
+    """A target, and initiators that have its address."""
 
     def __init__(self, pair, *options, port=None, between=None):
-        """`between`: the namespaces where they are."""
+        """`between` holds the namespaces of the two ends."""
         self.pair = pair
         self.netns = between.names if between else (None, None)
         self.hosts = ("192.0.2.1", "192.0.2.2") if between else ("127.0.0.1", "127.0.0.1")
@@ -75,31 +75,31 @@ test(
 
 
 def impair(engines, initiator, device, changes):
-    """In both directions."""
+    """Changes a rail in both directions."""
     for process in (engines.target, initiator):
         answer = telemetry(process.pid, f"/rove/impair,{device},all,{changes}")
         check(isinstance(answer, dict), str(answer))
 
 
-# A READ whose answer a busy peer delays waits for verbs' timeout: 67 ms by default, 8 ms with this.
+# A READ whose answer is delayed by a busy peer waits for the timeout of verbs: 67 ms by default, and 8 ms with this.
 QUICK_TIMEOUT = ("--set", "transports/rdma/endpoint/send_timeout=11")
 
 
 def finish(process):
-    """The test has seen what it waited for."""
+    """Ends the initiator, once the test has seen the expected state."""
     process.child.send_signal(signal.SIGUSR1)
     return process.succeed(30)
 
 
 def rate(result, begun, first, last):
-    """Bytes per second between two points in time."""
+    """Returns the bytes per second between two points in time."""
     samples, step = result["samples"], result["step"]
     at = lambda when: samples[max(0, min(len(samples) - 1, int((when - begun) / step)))]
     return (at(last) - at(first)) / (last - first)
 
 
 def silent_death():
-    """One of two shaped rails stops carrying anything, without a word; later it comes back."""
+    """One of two shaped rails silently stops carrying frames, and returns later."""
     engines = Engines(rails({"rate_mbps": 1000, "queue_packets": 2048}))
     initiator = engines.start("stream", "--seconds", "30", "--sizes", "1048576", "--depth", "4", *QUICK_TIMEOUT)
     begun = initiator.wait_for(initiator.json, 20, "start")[0]["begun"]
@@ -124,7 +124,7 @@ def silent_death():
 
 
 def mp_again():
-    """The QPs of a rail that died are made anew while it is dead, and speak mp when it is back."""
+    """The QPs of a dead rail are created again while it is dead, and use mp when it returns."""
     engines = Engines(rails({"rate_mbps": 1000, "queue_packets": 2048}))
     initiator = engines.start("stream", "--seconds", "30", "--sizes", "1048576", "--depth", "4", *QUICK_TIMEOUT)
 
@@ -135,7 +135,7 @@ def mp_again():
     initiator.wait_for(lambda: initiator.json() and rail()["slices"] > 50, 20, "use of both rails")
     impair(engines, initiator, "rove1", "down=true")
     initiator.wait_for(lambda: rail()["silences"] + rail()["errors"] > 0, 20, "the death to be noticed")
-    time.sleep(0.7)  # a stranger's silence means rc after a quarter of a second, at each end
+    time.sleep(0.7)  # A silent unknown peer counts as rc after a quarter of a second, at each end.
     impair(engines, initiator, "rove1", "down=false")
     before = rail()["slices"]
     initiator.wait_for(lambda: rail()["slices"] > before, 20, "the rail to be taken again")
@@ -153,7 +153,7 @@ def transports(process):
 
 
 def all_ports_dead():
-    """The only rail dies: tcp takes over, and no request fails. It comes back, and is used again."""
+    """The only rail dies. tcp takes over, and no request fails. The rail returns and is used again."""
     engines = Engines(memif_pair(impair={"rate_mbps": 2000, "queue_packets": 1024}))
     initiator = engines.start("stream", "--seconds", "30", "--sizes", "1048576", "--depth", "2", "--set",
                               "transports/shm/enable=false", *QUICK_TIMEOUT)
@@ -174,7 +174,7 @@ def all_ports_dead():
 
 
 def dead_peer():
-    """Two peers, each over a port of its own. One is killed under way, and started again."""
+    """Two peers use one port each. One of them is killed during the run and started again."""
     (a, mine), (b, other) = memif_pair(), memif_pair()
     mine["device"].append(other["device"][0])
     mine["device"][1]["port"] = mine["device"][1]["port"].replace("net_memif0", "net_memif1")
@@ -196,8 +196,8 @@ def dead_peer():
 
 
 def paused_peer():
-    """The peer's process is stopped for a while, as a machine's may be: over the only transport that there is, requests
-    wait for it, and none fails."""
+    """The peer's process is stopped for a while. Only one transport is enabled, so the requests wait for the peer, and
+    none fails."""
     engines = Engines(memif_pair())
     initiator = engines.start("stream", "--seconds", "30", "--sizes", "65536", "--depth", "4", "--set",
                               "transports/shm/enable=false", "transports/tcp/enable=false")
@@ -214,7 +214,7 @@ def paused_peer():
 
 
 def lanes():
-    """Several QPs of each priority, asked for by a variable of the original; both ends have them, and bytes are
+    """A variable of the original requests several QPs for each priority. Both ends have them, and all bytes are
     right."""
     engines = Engines(memif_pair())
     command = [program("tent_check"), "stream", "--peer", f"127.0.0.1:{engines.port}", "--seconds", "30"]
@@ -236,7 +236,7 @@ def cancelled():
 
 
 def slow_but_moving():
-    """0.7 s each way, of which each part of 0.4 s brings something of one of two requests."""
+    """The transfer takes 0.7 s in each direction. In every interval of 0.4 s, data of one of two requests arrives."""
     moved(memif_pair(impair={"rate_mbps": 200, "queue_packets": 1024}), "--sizes", "8388608", "--depth", "2",
           "--rounds", "1", "--set", "merge_requests=false", "transports/rdma/max_timeout_ns=400000000",
           "transports/shm/enable=false", "transports/tcp/enable=false")
@@ -251,8 +251,8 @@ def refused(*options):
 
 
 def high_beside_low():
-    """Within a process. Behind LOW, HIGH would wait for some 100 ms; the bound is wide because beside LOW the process
-    has more work, and loses its core more often."""
+    """Tests priorities within a process. If HIGH waited for LOW, it would wait for some 100 ms. The bound is wide,
+    because the process has more work with LOW, and loses its core more often."""
     engines = Engines(rails({"rate_mbps": 2000, "queue_packets": 1024}), "--bytes", "134217728")
     initiator = engines.start("qos", "--sizes", "67108864", "--seconds", "0.6")
     for process in (engines.target, initiator):
@@ -265,7 +265,7 @@ once("tent/rails/all-dead", all_ports_dead)
 once("tent/peers/dead", dead_peer)
 once("tent/peers/paused", paused_peer)
 def sample(command, env=None):
-    """A sample of the documents. It needs no device: the segment is its own."""
+    """Runs a sample of the documents. It needs no device, because the segment is its own."""
     process = Process(command, env=env)
     process.succeed(20)
     check(process.out().endswith("ok\n"), process.story())
@@ -279,7 +279,7 @@ def python_program(name):
 
 
 def python_imports(code, *under):
-    """Modules and libraries that are opened at run time, in a process that has nothing preloaded and nothing tuned."""
+    """Imports modules and libraries at run time, in a process without preloaded libraries and without settings."""
     module = BUILD / "lib" / "tent" / "api"
     if not list(module.glob("tent.*.so")):
         raise Skip("built without pybind11")
@@ -292,8 +292,9 @@ once("tent/sample/c", lambda: sample([program("tent_sample_c")]), quick=True)
 once("tent/sample/c++", lambda: sample([program("tent_sample_cc")]), quick=True)
 once("tent/sample/python", python_program, "tent_sample.py", quick=True)
 once("tent/python", python_program, "tent_calls.py")
-for name, code in {"tent": "import tent", "mooncake": "import mooncake.engine", "c": "import ctypes; ctypes.CDLL('" + str(
-        BUILD / "lib" / "tent" / "librove-tent.so.0") + "')"}.items():
+for name, code in {"tent": "import tent", "mooncake": "import mooncake.engine",
+                   "c": "import ctypes; ctypes.CDLL('" + str(BUILD / "lib" / "tent" / "librove-tent.so.0") +
+                        "')"}.items():
     once(f"tent/import/{name}", python_imports, code, quick=True)
     once(f"tent/import/{name}/rove-run", python_imports, code, ROVE_RUN, "--")
 once("tent/classic", python_program, "tent_classic.py")

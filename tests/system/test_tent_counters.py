@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots between two real processes, as telemetry shows them; figures for Prometheus."""
+"""Tests slots between two real processes by their telemetry, and the metrics for Prometheus."""
 import pathlib
 import re
 import time
@@ -12,7 +12,8 @@ SHM = pathlib.Path("/dev/shm")
 
 
 def low_beside_high(strict):
-    """Bulk at LOW by one process, small requests at HIGH by another, each with a port of its own to the target."""
+    """One process sends bulk data at LOW and another sends small requests at HIGH. Each has a port of its own to the
+    target."""
     (target, bulk), (second, small) = memif_pair(), memif_pair()
     target["device"].append(second["device"][0])
     for config, address in ((target, "10.1.0.1/24"), (small, "10.1.0.2/24")):
@@ -24,7 +25,7 @@ def low_beside_high(strict):
         "transports/rdma/slot_rotation_interval_ms=50",
         f"transports/rdma/strict_slots={str(strict).lower()}",
         "transports/shm/enable=false",
-        # Promoted or not, LOW is LOW to the gate (T-11): were it not, this would show it.
+        # The gate treats promoted LOW requests as LOW (T-11). If it did not, this timeout would show it.
         "transports/rdma/priority_promotion_timeout_us=1000",
         "--seconds",
         "30")
@@ -48,18 +49,18 @@ def low_beside_high(strict):
         after = done(low), done(high)
         grown = [{slot: b[slot] - a[slot] for slot in b} for a, b in zip(before, after)]
         check(all(grown[1].values()), f"HIGH was kept out of a slot: {grown}")
-        # What was posted when a slot ended is done in the next one. Without `strict`, LOW may go on while HIGH is not
-        # scheduled.
+        # Requests that were posted before a slot ended may complete in the next slot. Without `strict`, LOW may
+        # continue while HIGH is not scheduled.
         check(grown[0]["2"] > (grown[0]["0"] + grown[0]["1"] if strict else 0),
               f"LOW went on in slots of others: {grown}")
         first, second = sorted((low, high), key=lambda process: shared(process)["rotating"])
         check([shared(process)["rotating"] for process in (first, second)] == [0, 1], "one process rotates the slots")
-        # The one of HIGH is killed, whichever it is: the other goes on. Slots of a LOW that is alone are its own,
-        # unless strict.
+        # The HIGH process is killed, whether or not it rotates the slots, and the other continues. A LOW process that
+        # is alone may use all slots, unless they are strict.
         high.kill()
         before, rotations = done(low), shared(low)["rotations"]
-        low.wait_for(lambda: shared(low)["rotations"] > rotations + 12, 20, "slots to go on")
-        check(shared(low)["rotating"] == 1, "nobody took over")
+        low.wait_for(lambda: shared(low)["rotations"] > rotations + 12, 20, "slots to continue")
+        check(shared(low)["rotating"] == 1, "no process took over")
         check(shared(low)["takeovers"] == (second is high), f"{shared(low)}")
         alone = {slot: count - before[slot] for slot, count in done(low).items()}
         check(alone["2"] > 0 and (alone["0"] + alone["1"] > alone["2"]) != strict, f"LOW alone: {alone}")

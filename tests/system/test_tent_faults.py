@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TENT engine while everything fails that can: schedules of faults, drawn from a seed, beside verified traffic to
-two peers. ROVE_SCHEDULES says how many, ROVE_SEED where they begin."""
+"""Tests the TENT engine under every kind of fault. A seed determines the schedules of faults, and verified traffic to
+two peers runs meanwhile. ROVE_SCHEDULES sets the number of schedules, and ROVE_SEED the first seed."""
 import itertools
 import os
 import pathlib
@@ -24,8 +24,8 @@ SECRET = "a secret of these schedules"
 
 
 class World:
-    """A namespace for the initiator and one for each target. Each target has a control network of its own with it; two
-    meshes, which are files, join all."""
+    """A namespace for the initiator and one for each target. A control network joins each target with the initiator.
+    Two meshes, which are folders of files, join all."""
 
     def __init__(self):
         if os.geteuid() != 0:
@@ -58,7 +58,7 @@ class World:
         self.folder.cleanup()
 
     def config(self, number):
-        """Two rails, each a mesh of its own."""
+        """Returns a configuration with two rails, each on a mesh of its own."""
         return {"device": [{"port": f"mesh:{self.folder.name}/{rail}", "addresses": [f"10.{rail}.0.{number}/24"]}
                            for rail in (0, 1)]}
 
@@ -98,7 +98,7 @@ class Target:
         self.start()
 
     def start(self):
-        # Its memory is zero from the beginning: what filled it would do so beside what others write there.
+        # The memory is zero at the start, because filling it could overwrite data that the initiator writes.
         command = [program("tent_check"), "target", "--bytes", SIZE * DEPTH * REGIONS, "--seed", 0, *self.options,
                    "--set", *self.settings]
         self.process = Process(command, self.world.config(2 + self.index), SERVER_CORE,
@@ -108,21 +108,21 @@ class Target:
         self.process.wait_for(self.process.json, 20, "its memory")
 
     def impair(self, rail, changes):
-        self.ready()    # it may have begun only now
+        self.ready()    # The target may have just been started.
         answer = telemetry(self.process.pid, f"/rove/impair,rove{rail},all,{changes}")
         check(isinstance(answer, dict), str(answer))
 
 
 class Schedule:
-    """What happens when, and whom it may cost requests."""
+    """The times of the faults, and the targets whose requests may fail because of them."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.seed = seed
         self.events = []            # (seconds, order, what, function)
         self.suffers = set()        # targets that may lose requests
-        self.silences = []          # (target, seconds): a rail goes silent
-        self.returns = []           # seconds from a rail's return until slices take it
+        self.silences = []          # (target, seconds) for each rail that becomes silent
+        self.returns = []           # seconds from a rail's return until slices use it
         self.order = itertools.count()
 
     def at(self, when, what, function):
@@ -136,7 +136,7 @@ class Schedule:
             for kind in self.random.sample(kinds, self.random.choice([0, 1, 1, 2])):
                 when = kind(world, target, when + self.random.uniform(0, LENGTH / 2))
         if etcd:
-            # An engine does not begin without its store, and takes a moment, or several where cores are few.
+            # An engine does not start without its store. Its start takes a moment, or longer where cores are few.
             begun = [when + 1 for when, _, what, _ in self.events if what.endswith((": begins", ": power on"))]
             ends = max([self.random.uniform(0, LENGTH), *begun])
 
@@ -149,7 +149,7 @@ class Schedule:
             self.at(max(LENGTH, ends) + 0.2, "etcd begins", etcd.start)
         return sorted(self.events)
 
-    # Each returns when it is over.
+    # Each of the following methods returns the time at which its fault is over.
 
     def kill(self, _, target, when):
         self.suffers.add(target.index)
@@ -185,7 +185,7 @@ class Schedule:
         return over + 0.1
 
     def slices(self, target, rail):
-        """That a rail of the initiator has carried to this target."""
+        """Returns how many slices a rail of the initiator has carried to this target."""
         name = re.sub(r"\W", "_", target.name) + f"/rove{rail}_rove{rail}"
         return telemetry(self.initiator.pid, "/tent/rails").get(name, {"slices": 0})["slices"]
 
@@ -196,7 +196,7 @@ class Schedule:
         return over
 
     def power_off(self, world, target, when):
-        """No connection ends: it is not there any more. Then another process is, with its name."""
+        """The target vanishes without ending its connections. Later another process with its name takes its place."""
         self.suffers.add(target.index)
         over = when + self.random.uniform(0.3, 1)
 
@@ -223,7 +223,7 @@ class Schedule:
 
     def register_again(self, _, target, when):
         def again():
-            target.ready()    # before, the signal ends it
+            target.ready()    # An earlier signal would end the process.
             target.process.child.send_signal(signal.SIGUSR1)
 
         self.at(when, f"{target.index}: registers again", again)
@@ -275,7 +275,7 @@ def run(seed):
 
 
 def longest_gap(peer, when):
-    """Seconds without a byte, in the second after `when`."""
+    """Returns the longest time in seconds without a byte in the second after `when`."""
     samples, step = peer["samples"], peer["step"]
     first = int(when / step)
     second = samples[first:first + int(1 / step)]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the TENT engine: between containers, registered anew, read-only, and what a killed process leaves."""
+"""Tests memory of the TENT engine: memory that containers share, that is registered again, that is read-only, and that
+a killed process leaves."""
 import os
 import pathlib
 
@@ -11,7 +12,8 @@ CONTAINER = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-p
 
 
 def containers():
-    """Two processes with the same pid and a /dev/shm each, which share a network namespace only, share memory."""
+    """Two processes share memory although they have the same pid, a /dev/shm each, and only the network namespace in
+    common."""
     if os.geteuid() != 0:
         raise Skip("namespaces need root")
     port = free_port()
@@ -34,7 +36,7 @@ def read_only_mapping():
 
 
 def killed():
-    """The memory of a process that is killed is unmapped by its peers; nothing of it stays in /dev/shm."""
+    """Peers unmap the memory of a killed process, and none of it stays in /dev/shm."""
     before = set(os.listdir("/dev/shm"))
     engines = Engines(memif_pair())
     initiator = engines.start("stream", "--seconds", "20", "--sizes", "65536", "--hint", "3", "--tolerate")

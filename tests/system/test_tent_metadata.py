@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TENT engine with a metadata store, a real one on the loopback: names, processes that are killed and come back
-elsewhere; TLS, users and names that several want."""
+"""Tests the TENT engine with a real metadata store on the loopback: names, processes that are killed and return with
+another address, TLS, users, and names that several processes claim."""
 import http.server
 import json
 import os
@@ -20,14 +20,14 @@ SERVERS = {"etcd": "etcd", "redis": "redis-server"}
 
 
 def certificates(directory):
-    """An authority, and what it signed: for the server at 127.0.0.1, and for its clients. None of them has a common
-    name: etcd's gateway refuses those where there are users."""
+    """Creates a certificate authority, and certificates that it signed for the server at 127.0.0.1 and for its clients.
+    They have no common name, because etcd's gateway refuses common names where there are users."""
     def openssl(*arguments):
         done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, cwd=directory)
         check(done.returncode == 0, done.stderr)
 
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    # Python 3.13 wants to know that it may sign.
+    # Python 3.13 requires an explicit permission to sign.
     openssl("req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem", "-days", 2,
             "-addext", "keyUsage=critical,keyCertSign,cRLSign")
     for name in ("server", "client"):
@@ -68,7 +68,7 @@ class Store:
                 "--save", "", "--requirepass", "secret", "--notify-keyspace-events", "Kg$x" if self.notifies else ""]
 
     def protect_etcd(self):
-        """Nobody reads or writes without a user from now on."""
+        """Turns on authentication. Reading and writing then need a user."""
         tls = ssl.create_default_context(cafile=self.directory / "ca.pem")
         tls.load_cert_chain(self.directory / "client.pem", self.directory / "client.key")
         for call, body in (("user/add", {"name": "root", "password": "secret"}), ("role/add", {"name": "root"}),
@@ -86,7 +86,7 @@ class Store:
         self.server.kill(signal.SIGKILL)
 
     def start(self, scenario, name, *options, core=CLIENT_CORE, env=None):
-        """An engine that has no ports: what is found by name is reached by TCP."""
+        """Starts an engine without ports. Its peers are found by name and use TCP."""
         settings = (f"metadata_type={self.kind}", *self.settings(), "metadata_ttl_secs=2",
                     f"local_segment_name={name}", "transports/shm/enable=false")
         user = {"MC_REDIS_PASSWORD": "secret", "ETCDCTL_USER": "root:secret" if self.secured else ""}
@@ -99,7 +99,7 @@ class Store:
 
 
 class HttpStore(Store):
-    """As Mooncake's is: GET, PUT and DELETE of /metadata?key=KEY."""
+    """A store like Mooncake's, with GET, PUT and DELETE of /metadata?key=KEY."""
 
     def __init__(self):
         self.kind, self.secured, self.values = "http", False, {}
@@ -154,7 +154,7 @@ def names(kind):
     time.sleep(0.3)
     dies.kill()
     time.sleep(0.3)
-    again = store.target("b")  # on another port
+    again = store.target("b")  # It uses another port.
     initiator.wait_for(lambda: {"served_again": 1} in initiator.json(), 20, "the second life")
     alive, dead = finish(initiator).json()[-2:]
     check(alive["failed"] == 0 and alive["refused"] == 0, f"the live peer: {alive}")
@@ -172,7 +172,7 @@ def names(kind):
 
 
 def without_time():
-    """A store that knows neither conditions nor time."""
+    """Tests a store that supports neither conditions nor expiry."""
     store = HttpStore()
     first, dies = store.target("a"), store.target("b")
     store.start("move", "c", "--peer", "a", "--sizes", "65536", "--rounds", "1").succeed(20)
@@ -187,8 +187,8 @@ def without_time():
 
 
 def claims():
-    """Stores with TLS, certificates and users. Of several that want a name at the same moment one has it, as long as it
-    is there; that of a process which was killed goes by itself."""
+    """Tests stores with TLS, certificates and users. If several processes claim a name at the same moment, one of them
+    gets it and keeps it while it lives. The name of a killed process expires."""
     stores = [Store(kind, secured=True) for kind in SERVERS]
     wrong = {"MC_REDIS_PASSWORD": "wrong", "ETCDCTL_USER": "root:wrong"}
     for store in stores:
@@ -217,8 +217,8 @@ def claims():
 
 
 def watches():
-    """Who has opened a segment learns from the store that its process is back, elsewhere or after it was stopped, and
-    that it was stopped, without asking for anything."""
+    """A process that has opened a segment learns from the store that the segment's process has stopped or has returned,
+    at another address or after a pause. It does not need to send a request for that."""
     stores = [Store(kind, secured=True) for kind in SERVERS]
     first = [store.target("b") for store in stores]
     holders = [store.start("hold", "h", "--peer", "b", "--seconds", "30", "--set", "log_level=info")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One TENT engine and many peers on this machine, by TCP and by the ports of one mesh: ROVE_PEERS and
-ROVE_MESH_PEERS say how many. Many buffers and requests."""
+"""Tests one TENT engine with many peers on this machine, by TCP and by the ports of one mesh, and many buffers and
+requests. ROVE_PEERS and ROVE_MESH_PEERS set the numbers of peers."""
 import os
 import re
 import signal
@@ -11,7 +11,8 @@ from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, Process, check, free_por
 from test_tent import Engines
 
 PEERS = int(os.environ.get("ROVE_PEERS", 16))
-MESH_PEERS = int(os.environ.get("ROVE_MESH_PEERS", 16))    # 200 are half a minute; a mesh takes 250 members
+# With 200 the test takes half a minute. A mesh has at most 250 members.
+MESH_PEERS = int(os.environ.get("ROVE_MESH_PEERS", 16))
 SETTINGS = ("transports/shm/enable=false", "transports/rdma/enable=false", "transports/rdma/max_timeout_ns=2000000000")
 ONLY_RAILS = ("transports/shm/enable=false", "transports/tcp/enable=false")
 
@@ -22,7 +23,7 @@ def start(settings=SETTINGS, config=None, core=SERVER_CORE):
 
 
 def many_peers():
-    """HIGH requests to one peer go on beside LOW ones to all others, of which one falls silent."""
+    """HIGH requests to one peer continue during LOW requests to all others, one of which becomes silent."""
     targets = [start() for _ in range(PEERS)]
     names = [target.wait_for(target.json, 60, "its memory")[0]["segment"] for target in targets]
     port = free_port()
@@ -30,7 +31,7 @@ def many_peers():
     initiator = Process(
         [program("tent_check"), "fanout", "--peer", names[0], "--other-peer", ",".join(names[1:]), "--sizes", 1 << 20,
          "--seconds", 0.6, "--rounds", 2, "--set", *SETTINGS, *metrics], core=CLIENT_CORE)
-    initiator.wait_for(lambda: len(initiator.json()) == 3, 120, "HIGH alone and beside LOW")
+    initiator.wait_for(lambda: len(initiator.json()) == 3, 120, "HIGH alone and with LOW")
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
     lock = {name: float(value) for name, value in re.findall(r'tent_lock_(\w+){lock="shard0"} (\S+)', text)}
     targets[-1].child.send_signal(signal.SIGSTOP)
@@ -57,8 +58,9 @@ def many_peers():
 
 
 def many_rails():
-    """Peers in one mesh, a rail to each, on both cores: all are served at once, and every byte is right. Where
-    ROVE_MESH_PEERS is set also what HIGH to one of them takes, alone and beside LOW to all others."""
+    """Uses peers in one mesh, with a rail to each, on both cores. All are served at the same time, and every byte is
+    right. If ROVE_MESH_PEERS is set, it also prints the latency of HIGH to one peer, alone and with LOW to all
+    others."""
     config = {"device": [{"port": f"mesh:{SCRATCH / f'tent-mesh-{unique()}'}"}]}
     targets = [start(ONLY_RAILS, config, (SERVER_CORE, CLIENT_CORE)[i % 2]) for i in range(MESH_PEERS)]
     names = [target.wait_for(target.json, 60 + MESH_PEERS, "its memory")[0]["segment"] for target in targets]
@@ -77,13 +79,13 @@ def many_rails():
 
 
 def crowd():
-    """10 000 buffers are registered, and 100 000 requests submitted before any is waited for; every byte is right."""
+    """Registers 10 000 buffers, and submits 100 000 requests before it waits for any of them. Every byte is right."""
     initiator = Engines(memif_pair()).start("crowd", "--rounds", 10_000, "--depth", 100_000, "--sizes", 256,
                                             "--hint", 1, "--set", "merge_requests=false")
     initiator.succeed(40)
     (found,) = initiator.json()
     print(found)
-    # The rail has begun to carry them by the time when the last is submitted.
+    # The rail has begun to carry requests before the last one is submitted.
     check(found["under_way"] > 20_000, initiator.story())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policies of config/tent/policies.toml, one by one: which transports and ports the bytes really took."""
+"""Tests each policy of config/tent/policies.toml: the transports and ports that the bytes used."""
 import time
 import types
 
@@ -14,7 +14,7 @@ COMPLETED = {"code": "Ok", "state": 4}
 
 
 def four_rails():
-    """One port more than the policies name."""
+    """Returns configurations with one port more than the policies name."""
     name, pair = f"{SCRATCH}/{unique()}", []
     for config, end in ((shipped("two-rails-a"), 1), (shipped("two-rails-b"), 2)):
         driver, arguments = device_arguments(config["device"][0]["port"])
@@ -41,7 +41,7 @@ class Initiator:
                           row.get("read_bytes", 0) + row.get("write_bytes", 0)) for name, row in answer.items()}
 
     def ask(self, *words):
-        """What became of it, and the transports and devices that carried bytes of it."""
+        """Sends a command. Returns its result, and the transports and devices that carried bytes for it."""
         before, answers = self.tables(), len(self.process.json())
         self.process.child.stdin.write((" ".join(map(str, words)) + "\n").encode())
         self.process.child.stdin.flush()
@@ -65,14 +65,14 @@ class Initiator:
 def same_machine():
     engines = Engines(four_rails(), "--bytes", str(BULK))
     initiator = Initiator(engines)
-    initiator.expect({"shm"}, HIGH, 1 << 20)                            # NVLink is not there
+    initiator.expect({"shm"}, HIGH, 1 << 20)                            # There is no NVLink.
     initiator.expect({"rdma"}, MEDIUM, 1 << 20)
     initiator.expect({"rdma"}, LOW, BULK)
-    initiator.expect({"rdma"}, LOW, 65536)                              # none matches: the default order
-    # A hint goes before the policy's order, and may be refused.
+    initiator.expect({"rdma"}, LOW, 65536)  # No policy matches, so the default order applies.
+    # A hint precedes the policy's order, and may be refused.
     initiator.expect({"tcp"}, MEDIUM, 65536, 7)
     initiator.expect(set(), MEDIUM, 65536, 4, answer={"code": "InvalidArgument", "state": 0})
-    # By name, whatever else the policy asks for.
+    # The request names a policy, which applies without regard to its other conditions.
     ports = set().union(*(initiator.expect({"rdma"}, MEDIUM, size, 0, "high_priority_remote")
                           for size in (64, 65536, 8 << 20)))
     check(ports == {"rove0", "rove1", "rove2"}, f"took {ports}")
@@ -84,7 +84,8 @@ def same_machine():
 
 
 def other_machine():
-    """To the engine, a machine is a network namespace: shared memory is had from a socket in it."""
+    """For the engine, a network namespace is a machine, because a process offers its shared memory on a socket in
+    it."""
     with TwoNamespaces(1500) as namespaces:
         engines = Engines(four_rails(), "--bytes", str(BULK), between=namespaces)
         initiator = Initiator(engines)
@@ -92,7 +93,7 @@ def other_machine():
         check(ports == {"rove0", "rove1", "rove2"}, f"took {ports}")
         used = initiator.expect({"rdma"}, MEDIUM, 32 << 20)
         check("rove3" in used, f"no policy keeps rove3 from MEDIUM, which took {used}")
-        # All ports die under way: the next transport of the policy's list, if it has one.
+        # All ports die during the run. The policy's next transport is used if it has one.
         for device in ("rove0", "rove1", "rove2", "rove3"):
             impair(engines, initiator.process, device, "down=true")
         answer, used = initiator.ask(LOW, BULK)
@@ -114,7 +115,7 @@ def file():
     alone = types.SimpleNamespace(pair=four_rails(), netns=(None, None), hosts=("127.0.0.1", "127.0.0.1"), env={})
     initiator = Initiator(alone, peer=f"file://{path}")
     for priority in (HIGH, MEDIUM, LOW):
-        initiator.expect({"io_uring"}, priority, 1 << 20)               # GDS is not there
+        initiator.expect({"io_uring"}, priority, 1 << 20)               # There is no GDS.
     initiator.end()
 
 

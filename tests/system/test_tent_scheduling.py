@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device, when, and for how long: allocation, priorities, deadlines and rails of the TENT engine, as telemetry
-shows them."""
+"""Tests the TENT engine's scheduling by its telemetry: allocation of devices, priorities, deadlines and rails."""
 import os
 import signal
 import threading
@@ -26,19 +25,19 @@ def deadlines():
 
 
 def in_order(priority):
-    """Of a priority, also while some were promoted and one waits for its rail to have room."""
+    """Requests of a priority complete in order, even if some were promoted and one waits for room on its rail."""
     engines = Engines(memif_pair(impair={"rate_mbps": 200, "queue_packets": 1024}))
     engines.run("order", "--sizes", "65536", "--depth", "64", "--priority", priority, "--set", *ONLY_RDMA)
 
 
 def many_small():
-    """More work requests at once than a completion queue has entries."""
+    """Posts more work requests at once than a completion queue has entries."""
     Engines(memif_pair()).run("move", "--sizes", "8", "--depth", "12000", "--rounds", "1", "--set",
                               "merge_requests=false", "transports/rdma/endpoint/max_qp_wr=16384", *ONLY_RDMA)
 
 
 class Sprayer(Initiator):
-    """Asks for requests and returns how many slices each rail carried of them."""
+    """Submits requests and returns how many of their slices each rail carried."""
 
     def __init__(self, engines, *keys):
         super().__init__(engines, "--set", *ONLY_RDMA, *keys, config=())
@@ -62,7 +61,8 @@ class Sprayer(Initiator):
 
 
 def allocation(*keys):
-    """Idle rails, the second of which is three times as far away: what requests of 16 slices and of one came to."""
+    """Uses idle rails, the second of which is three times as far away. Returns the slices of requests of 16 slices and
+    of one, and the allotted slices."""
     engines = Engines(rails())
     sprayer = Sprayer(engines, *NEAR, *keys)
     many = [sprayer.spray(HIGH, 16 * 65536) for _ in range(2)]
@@ -75,8 +75,8 @@ def allocation(*keys):
 
 
 def documented():
-    # A WRITE and a READ each: 12 and 4 of 16 slices, one more or less where the cores are busy and a rail is found to
-    # be slower, and all single ones to the best.
+    # Each request is a WRITE and a READ. Of 16 slices the rails get 12 and 4, or one more or less where the cores are
+    # busy and a rail is found to be slower. All single slices use the best rail.
     many, single, allotted = allocation()
     check(all(near > far for near, far in many) and single == [[2, 0]] * 2 and sum(allotted) == 64 and
           44 <= allotted[0] <= 52, f"{many}, {single}, {allotted}")
@@ -89,13 +89,13 @@ def per_slice():
 
 
 def baseline():
-    # The best rank only, in turn; each slice waits for its own.
+    # Only devices of the best rank are used, in turn, and each slice waits for its own device.
     many, single, allotted = allocation("transports/rdma/enable_smart_scheduling=false")
     check(many == [[32, 0]] * 2 and single == [[2, 0]] * 2 and allotted == [68, 0], f"{many}, {single}, {allotted}")
 
 
 def nics():
-    """Nodes of ports by configuration: memory of node 0 is near to the second only."""
+    """The configuration sets the ports' nodes. Memory of node 0 is near to the second port only."""
     engines = Engines(rails())
     sprayer = Sprayer(engines, "transports/rdma/enable_smart_scheduling=false",
                       'topology/nics=[{name = "rove0", numa_node = 1}, {name = "rove1", numa_node = 0}]')
@@ -105,7 +105,7 @@ def nics():
 
 
 def ports():
-    """The same as their ports say it."""
+    """Tests the same when the ports report their nodes."""
     pair = rails()
     for device, node in zip(pair[1]["device"], (1, 0)):
         device["numa_node"] = node
@@ -117,7 +117,7 @@ def ports():
 
 
 def remote_memory():
-    """The peer says that its memory is near to its second port: the other end is asked, too."""
+    """The peer reports that its memory is near to its second port. The distance at the other end counts, too."""
     engines = Engines(rails(), "--set", 'topology/priority_matrix={"cpu:0" = [["rove1"], ["rove0"]]}')
     sprayer = Sprayer(engines, "transports/rdma/enable_smart_scheduling=false")
     many = sprayer.spray(HIGH, 16 * 65536)
@@ -126,13 +126,13 @@ def remote_memory():
 
 
 def epsilon():
-    # 1 / (score + epsilon): with one that is far above all scores, shares are equal.
+    # The weight is 1 / (score + epsilon). With an epsilon far above all scores, shares are equal.
     many, _, allotted = allocation("transports/rdma/score_epsilon=1.0")
-    check(allotted == [36, 28], f"{many}, {allotted}")    # 16 / 2 rounded down is 7, and the rest is the best one's
+    check(allotted == [36, 28], f"{many}, {allotted}")    # 16 / 2 rounded down is 7, and the best rail gets the rest
 
 
 def probes():
-    # Every 100th call goes round all devices, however far they are.
+    # Every 100th call probes all devices in turn, however far they are.
     engines = Engines(rails())
     sprayer = Sprayer(engines, *NEAR)
     carried = [0, 0]
@@ -143,7 +143,7 @@ def probes():
 
 
 def placed_anew():
-    """What was allotted to a rail that then becomes slow is carried by the other."""
+    """The slices that were allotted to a rail that becomes slow are carried by the other."""
     engines = Engines(rails({"rate_mbps": 1000, "queue_packets": 1024}))
     initiator = engines.start("stream", "--seconds", "60", "--sizes", "16777216", "--depth", "2", *QUICK_TIMEOUT,
                               *ONLY_RDMA)
@@ -156,13 +156,13 @@ def placed_anew():
     initiator.kill()
 
 
-# A lost packet is an error at once.
+# A lost packet causes an error at once.
 HASTY = ("transports/rdma/endpoint/send_timeout=8", "transports/rdma/endpoint/send_retry_count=0")
 
 
 def rail_fails(*keys, errors=2):
-    """The only rail carries nothing for some time, and until it has had so many errors, while tcp does: its row then,
-    and when it is used again, in seconds since its death."""
+    """The only rail carries no frames for some time, and until it has had `errors` errors, and tcp is used meanwhile.
+    Returns the rail's row at that time, and the seconds from its death until it is used again."""
     engines = Engines(memif_pair(impair={"rate_mbps": 2000, "queue_packets": 1024}))
     initiator = engines.start("stream", "--seconds", "30", "--sizes", "262144", "--depth", "2", "--set",
                               "transports/shm/enable=false", *HASTY, *keys)
@@ -200,11 +200,12 @@ def rail_window():
 
 
 def rail_paused():
-    """A peer that is stopped for a while is silent on all rails: the one that carries something is not given up."""
+    """A peer that is stopped for a while is silent on all rails. The rail that carries requests is not declared
+    dead."""
     engines = Engines(rails())
     sprayer = Sprayer(engines, *NEAR, "transports/rdma/enable_smart_scheduling=false")
     pid, carried = engines.target.pid, []
-    for _ in range(3):  # where cores are few, one may last longer than a peer is waited for
+    for _ in range(3):  # Where cores are few, a pause may last longer than the engine waits for a peer.
         os.kill(pid, signal.SIGSTOP)
         back = threading.Timer(0.06, os.kill, (pid, signal.SIGCONT))
         back.start()
@@ -220,7 +221,7 @@ def rail_cooldown():
 
 
 def wrong_key():
-    """A request that the peer refuses costs only itself: what others have under way on the rail is not sent again."""
+    """A request that the peer refuses affects only itself. Other requests in flight on the rail are not sent again."""
     engines = Engines(memif_pair())
     initiator = Process([program("tent_check"), "stale", "--peer", engines.peer, "--rounds", "5", "--set", *ONLY_RDMA],
                         engines.pair[1], CLIENT_CORE, stdin=True)
@@ -234,7 +235,7 @@ def wrong_key():
 
 
 def any_pair():
-    """Two ports each, on one network: ours of one pair and the peer's of the other are dead."""
+    """Each end has two ports on one network. The local port of one rail and the peer's port of the other are dead."""
     engines = Engines([{"device": [{"port": f"udp:{loopback_address()}"} for _ in range(2)]} for _ in range(2)])
     initiator = engines.start("stream", "--seconds", "60", "--sizes", "65536", "--depth", "2", *QUICK_TIMEOUT,
                               *ONLY_RDMA, "--tolerate")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TENT engine among strangers, hostile peers and dead hosts; secrets; and where it is reached."""
+"""Tests the TENT engine with strangers, hostile peers and dead hosts, its secrets, and its addresses."""
 import json
 import os
 import random
@@ -20,7 +20,7 @@ HELLO, HEADER = struct.Struct("<IHBB32s"), struct.Struct("<IHHII")
 
 
 class Stranger:
-    """A connection that is made by hand."""
+    """A connection that speaks the engine's protocol by hand."""
 
     def __init__(self, port, purpose=CONTROL, has_secret=0):
         self.socket = socket.create_connection(("127.0.0.1", port), 5)
@@ -28,7 +28,7 @@ class Stranger:
         self.welcome = self.read(HELLO.size)
 
     def read(self, size):
-        """Bytes, fewer if the engine closes the connection."""
+        """Returns `size` bytes, or fewer if the engine closes the connection."""
         got = b""
         try:
             while len(got) < size and (more := self.socket.recv(size - len(got))):
@@ -45,20 +45,20 @@ class Stranger:
             pass
 
     def ask(self, kind, body):
-        """The answer, None if the engine closes the connection."""
+        """Returns the answer, or None if the engine closes the connection."""
         self.send(kind, body)
         header = self.read(HEADER.size)
         return json.loads(self.read(HEADER.unpack(header)[3])) if len(header) == HEADER.size else None
 
 
 def junk_of_strangers(port):
-    """What needs no secret. Returns the connections that stay open."""
+    """Sends data that needs no secret. Returns the connections that stay open."""
     chance = random.Random(1)
     silent = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(300)]
     for _ in range(50):
         with socket.create_connection(("127.0.0.1", port), 5) as one:
             one.sendall(chance.randbytes(chance.randrange(1, 2000)))
-    for _ in range(20):  # a Hello, then what is no proof
+    for _ in range(20):  # a Hello and an invalid proof
         one = Stranger(port, has_secret=1)
         try:
             one.socket.sendall(chance.randbytes(32))
@@ -73,7 +73,7 @@ def close_of(owner, rail, number):
 
 
 def junk_of_peers(port):
-    """What whoever is believed may send. Returns the connections that stay open."""
+    """Sends requests that any accepted peer may send. Returns the connections that stay open."""
     chance = random.Random(1)
     owners = [f"{chance.getrandbits(128):032x}" for _ in range(40)]
     one = Stranger(port)
@@ -102,7 +102,7 @@ def junk_of_peers(port):
         check(Stranger(port).ask(PROBE, text) is None, f"{text[:10]} is answered")
     endless = Stranger(port)
     endless.socket.sendall(HEADER.pack(0x544E4554, 2, PROBE, 2**31, 1))
-    check(endless.read(1) == b"", "a message of 2 GiB is waited for")
+    check(endless.read(1) == b"", "the engine waits for a message of 2 GiB")
     begun = Stranger(port)
     begun.socket.sendall(HEADER.pack(0x544E4554, 2, PROBE, 1000, 1) + b"{")
     greedy = Stranger(port)
@@ -119,16 +119,16 @@ def junk_of_peers(port):
         check((data.read(8) == bytes(8)) is allowed, f"the tcp transport without a lease, with one: {owner}")
         if allowed:
             data.socket.sendall(struct.pack("<IIQQ", 1, 0, 4096, 1 << 40))
-            check(struct.unpack("<II", data.read(8))[0] == 1, "a READ of what is not registered")
+            check(struct.unpack("<II", data.read(8))[0] == 1, "a READ of memory that is not registered")
             data.socket.sendall(struct.pack("<IIQQ", 1, 0, 2**64 - 1, 2**64 - 1))
             check(struct.unpack("<II", data.read(8))[0] == 1, "a READ around the end")
             data.socket.sendall(struct.pack("<IIQQ", 2, 0, 4096, 64) + bytes(64))
-            check(struct.unpack("<II", data.read(8))[0] == 1, "a WRITE to what is not registered")
+            check(struct.unpack("<II", data.read(8))[0] == 1, "a WRITE to memory that is not registered")
     return kept
 
 
 def hostile(junk, env):
-    """A transfer over the only rail, and another peer that comes while junk does."""
+    """Runs a transfer over the only rail, and a second peer that connects while the hostile connections stay open."""
     a, b = memif_pair()
     port = free_port()
     only_rdma = ("--set", "transports/shm/enable=false", "transports/tcp/enable=false")
@@ -166,7 +166,7 @@ def peers():
 
 
 def secrets():
-    """Who has another secret, or none, is told so, and nothing else."""
+    """A peer with another secret, or with none, gets this reason and no other data."""
     port = free_port()
     target = Process([program("tent_check"), "target", "--set", f"rpc_server_port={port}"], core=SERVER_CORE,
                      env=SECRET)
@@ -189,8 +189,8 @@ def certificates_of(directory, name):
 
 
 def certificates():
-    """With certificates connections of control and of the tcp transport are encrypted, and those of whom the authority
-    has not signed, or who speaks plain, are refused, each with the reason. Nothing is said in the clear."""
+    """With certificates, connections of control and of the tcp transport are encrypted. Peers that the authority has
+    not signed, or that do not use TLS, are refused with the reason. No plain text is sent."""
     ours, others = SCRATCH / unique(), SCRATCH / unique()
     for directory in (ours, others):
         directory.mkdir()
@@ -224,7 +224,7 @@ def certificates():
 
 
 def forward(port, to):
-    """What NAT does: whoever connects to `port` is connected to `to`. Returns what passes by, which grows."""
+    """Forwards connections from `port` to `to`, as NAT does. Returns a buffer that grows with the forwarded bytes."""
     seen = bytearray()
 
     def pump(source, sink):
@@ -249,7 +249,8 @@ def forward(port, to):
 
 
 def places():
-    """IPv6, names, and an address that is advertised apart from the bound one: all of it is reached by its name."""
+    """Tests IPv6, names, and an advertised address that differs from the bound one. A peer reaches each of them by its
+    name."""
     inner, outer = free_port(), free_port()
     forward(outer, inner)
     for settings, segment in ((["rpc_server_hostname=::1"], "[::1]:"),
@@ -266,7 +267,7 @@ def places():
 
 
 def bridges():
-    """Where there is no way to the world: an interface's address, but not that of a bridge of this host's own."""
+    """On a host without a default route, the engine uses an interface's address, but not that of a local bridge."""
     with TwoNamespaces(1500) as namespaces:
         here = namespaces.names[0]
         ip("link", "del", "ctl", netns=here)
@@ -283,8 +284,8 @@ def bridges():
 
 
 def dead_hosts():
-    """A host loses its power: its peers know within seconds, though nothing tells them. Meanwhile another peer is
-    opened, and its memory read, beside sixteen hosts that swallow everything."""
+    """A host loses its power. Its peers detect that within seconds, although they get no message. Meanwhile another
+    peer is opened and its memory is read, in the presence of sixteen hosts that do not answer."""
     with TwoNamespaces(1500) as namespaces:
         far, here = namespaces.names
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-testpmd: each mode with verification, and every option, right and wrong. Its prompt and its ends are in the next
-two files."""
+"""Tests rove-testpmd: each mode with verification, and every option, right and wrong. The next two files test its
+prompt and its ends."""
 import json
 import pathlib
 import re
@@ -17,7 +17,7 @@ test("testpmd/verify/atomic", verified, "atomic", "--qps", "2")
 
 
 def gid_index():
-    """IPv6 at both ends by --gid-index; at one end only, both say what is wrong."""
+    """Uses IPv6 at both ends by --gid-index. If only one end uses it, both report the error."""
     pair = Pair(target_options=["--gid-index", "2"])
     pair.initiator("--gid-index", "2", "--mode", "write", "--verify", "--count", "50").succeed(20)
     run = pair.initiator("--mode", "write", "--count", "50")
@@ -29,8 +29,8 @@ once("testpmd/gid-index", gid_index)
 
 
 def impaired():
-    """Over config/impaired-*.toml's paths but the dead one, in mp: what is lost is sent again, and is counted by
-    cause."""
+    """Uses the paths of config/impaired-*.toml, except for the dead one, in mp. Lost packets are retransmitted and
+    counted by cause."""
     configs = memif_pair()
     for config, name in zip(configs, ("impaired-a", "impaired-b")):
         config["device"][0]["impair"] = shipped(name)["device"][0]["impair"]
@@ -48,7 +48,7 @@ test("testpmd/impaired", impaired, modes=("mp",))
 
 
 def causes(mode):
-    """Packets that are lost are sent again; the result says why, and in rc mode each of them has one reason."""
+    """Lost packets are retransmitted. The result has the causes, and in rc mode each retransmission has one cause."""
     target_out = SCRATCH / f"{unique()}.json"
     said, _ = verified(mode, "--size", "20000", count=200, pair=Pair(memif_pair(impair={"loss": 0.02}),
                                                                      ["--json", target_out]))
@@ -68,7 +68,7 @@ for name in ("send", "read"):
 
 
 def options():
-    """Rate, duration, statistics, priority, two runs against one target, and a capture that tshark reads."""
+    """Tests rate, duration, statistics, priority, two runs against one target, and a capture that tshark reads."""
     from test_dissector import dissect
     pair = Pair()
     capture, out = SCRATCH / f"{unique()}.pcapng", SCRATCH / f"{unique()}.json"
@@ -95,8 +95,8 @@ test("testpmd/options", options, modes=("mp",))
 
 
 def path_table():
-    """--stats-period has a line for each path of a port, those that lose first, and not too many of them; in rc mode
-    none."""
+    """With --stats-period there is a line for each path of a port, at most eight of them, with the lossy paths first.
+    In rc mode there is no such table."""
     pair = Pair(memif_pair(impair={"loss": 0.05}))
     seconds = "3.5" if harness.mode == "mp" else "1.2"
     run = pair.initiator("--mode", "write", "--duration", seconds, "--stats-period", "1", "--size", "8192", "--qps",
@@ -116,7 +116,7 @@ def path_table():
         *paths, others = [dict(zip(names, row[2].split())) for row in rows]
         check(all(49152 <= int(row[1]) for row in rows[:-1]) and rows[-1][1].startswith("others"), run.story())
         check(0 < sum(int(path["packets"]) for path in (*paths, others)) <= 16 * 256, run.story())
-        if "lost" not in names:     # a column of zeros is not shown: none of the latest packets was
+        if "lost" not in names:     # A column of zeros is not shown, because none of the last packets was lost.
             continue
         lost = [int(path["lost"]) for path in paths]
         check(lost == sorted(lost, reverse=True) and lost[0] > 0 and paths[0]["state"] in ("lossy", "dead"),
@@ -129,7 +129,7 @@ test("testpmd/path-table", path_table)
 
 
 def refreshed_table():
-    """On a terminal --stats-period draws its table over the one before."""
+    """On a terminal --stats-period draws its table over the previous one."""
     pair, clear = Pair(), "\x1b[2J\x1b[H"
     screen = Terminal(pair.arguments("--mode", "write", "--rate", "0.1", "--size", "4096", "--stats-period", "1"),
                       clear)
@@ -138,7 +138,7 @@ def refreshed_table():
         check(
             all(word in table
                 for word in ("ports, the last ", "rove0", "tx_frames_per_s", "since the start", "p99.99")), table)
-        screen.send("\x03")     # a signal: the terminal is as it was
+        screen.send("\x03")     # This is a signal, because the terminal is not in raw mode.
         check((status := screen.wait()) == 0, f"Ctrl-C: status {status}")
         pair.end()
     finally:
@@ -149,8 +149,8 @@ once("testpmd/refreshed-table", refreshed_table)
 
 
 def priority():
-    """--priority is the service level of the QPs of both ends: the worker's ring that they wait in, and on a VLAN the
-    PCP of all their frames."""
+    """The option --priority sets the service level of the QPs of both ends. It determines the worker's ring in which
+    they wait, and on a VLAN the PCP of all their frames."""
     from test_dissector import dissect
     configs = memif_pair()
     for config in configs:
@@ -182,8 +182,8 @@ test("testpmd/priority", priority)
 
 
 def live_interface():
-    """As hardware.md has it: scripts/prepare-af-xdp of a kernel interface, config/af_xdp-nic.toml on it, and what the
-    script says to undo it."""
+    """Follows hardware.md: runs scripts/prepare-af-xdp for a kernel interface, uses config/af_xdp-nic.toml on it, and
+    runs the commands that the script prints to undo it."""
     with TwoNamespaces(1500) as namespaces:
         state = lambda name: [
             (name, key, Process(["cat", f"/sys/class/net/data/{key}"], netns=name).succeed(20).out().strip())
@@ -252,7 +252,7 @@ def wrong_options():
     refused(["--", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml")
     if not pathlib.Path("/etc/rove/rove.toml").exists():
         refused(["--"], 2, "no --config, and neither ./rove.toml")
-    default = SCRATCH / "rove.toml"  # where a Process runs
+    default = SCRATCH / "rove.toml"  # the working directory of a Process
     config.rename(default)
     refused(["--", "--gid-index", "200"], 1, "--gid-index")
     default.rename(config)
@@ -290,8 +290,7 @@ once("testpmd/wrong-options", wrong_options, quick=True)
 
 
 def command_file():
-    """Commands of a file; the first that is wrong or fails is named, and ends the program and the run that was
-    begun."""
+    """Runs commands of a file. The first that is wrong or fails is named, and ends the program and the current run."""
     pair = Pair()
     commands = SCRATCH / f"{unique()}.cmds"
     commands.write_text("# first a look\nshow port info --json\n\nset transport mode rc\nstart   # now\n")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-testpmd: every way in which a run ends, or its port or peer goes; what was sent is accounted for, and nothing is
-left behind."""
+"""Tests every way in which a run of rove-testpmd ends, or loses its port or peer. All sent data is accounted for, and
+nothing is left behind."""
 import re
 import signal
 import socket
@@ -12,13 +12,14 @@ from testpmd import Pair, Terminal, clean, leaves_nothing, result, wait_for_traf
 
 
 def port_stop():
-    """The port stops for a while under load: the run goes on afterwards, nothing is wrong, and all packets are
-    accounted for."""
+    """Stops the port for a while under load. The run continues afterwards without errors, and all packets are accounted
+    for."""
     pair, out = Pair(), SCRATCH / f"{unique()}.json"
     prompt = Terminal(pair.arguments("--mode", "write", "--verify", "-i", "--size", "8192", "--json", out))
     try:
         prompt.say(
-            "set transport timeout 17")  # QPs wait for 4 s, not for 0.5 s, of which a busy machine takes its part
+            # QPs wait for 4 s and not for 0.5 s, because a busy machine needs part of that time.
+            "set transport timeout 17")
         check(prompt.say("start") == "", "start")
         sent = lambda: prompt.json("show worker")["worker0"]["rx_packets"]
         wait_until(lambda: sent() > 100, 20, "traffic")
@@ -46,8 +47,8 @@ test("testpmd/port-stop", port_stop)
 
 
 def ends(how):
-    """A signal in the middle of a run: it stops, settles with the target, and says what was done. What it sent has come
-    to the target: messages, packets, and by the ports' own counters frames."""
+    """Sends a signal during a run. The run stops, settles with the target, and prints its result. Everything that it
+    sent has arrived: messages, packets, and frames according to the ports' own counters."""
     out, target_out = SCRATCH / f"{unique()}.json", SCRATCH / f"{unique()}.json"
     pair = Pair(target_options=["--json", target_out])
     run = pair.initiator("--mode", "send", "--verify", "--size", "20000", "--json", out)
@@ -60,7 +61,7 @@ def ends(how):
     requests, packets = said["requests"], said["packets"]
     check(theirs["messages"] == requests["submitted"] == requests["completed"], f"{said}\n{theirs}")
     check(packets["acknowledged"] == 5 * requests["completed"] and packets["in_flight"] == 0, str(said))
-    # Neighbours, reports of groups and HELLO take a few frames before the run or in it; so does an ACK that ends it.
+    # Neighbours, group reports and HELLO add a few frames before the run or in it, and so does an ACK that ends it.
     for sent, arrived in ((packets["sent"], said["ports"]["rove0"]["tx_frames"]),
                           (said["ports"]["rove0"]["tx_frames"], theirs["ports"]["rove0"]["rx_frames"])):
         check(abs(sent - arrived) <= 10, f"{said}\n{theirs}")
@@ -71,8 +72,8 @@ for name, how in (("ctrl-c", signal.SIGINT), ("sigterm", signal.SIGTERM)):
 
 
 def peer_is_silent():
-    """A target that stops answers nothing, and its TCP connection stands: the QP gives up, and what was in flight is
-    said to be."""
+    """A stopped target does not answer, and its TCP connection stays open. The QP gives up, and the packets in flight
+    are reported."""
     pair, out = Pair(), SCRATCH / f"{unique()}.json"
     run = pair.initiator("--mode", "write", "--json", out)
     wait_for_traffic(run)
@@ -93,7 +94,7 @@ once("testpmd/peer-is-silent", peer_is_silent)
 
 
 def target_is_told(how, *mode):
-    """A signal to the target in the middle of a run: both ends end at once, and say what they have done so far."""
+    """Sends a signal to the target during a run. Both ends end at once and print their results until then."""
     out, target_out = SCRATCH / f"{unique()}.json", SCRATCH / f"{unique()}.json"
     pair = Pair(target_options=["--json", target_out])
     run = pair.initiator(*mode, "--json", out)
@@ -113,7 +114,8 @@ once("testpmd/target-is-told/sigterm", target_is_told, signal.SIGTERM, "--mode",
 
 
 def peer_dies():
-    """kill -9 of the target: the initiator says so and ends; of an initiator: the target serves the next."""
+    """Kills the target by SIGKILL, and the initiator reports that and ends. Kills an initiator, and the target serves
+    the next."""
     pair, out = Pair(), SCRATCH / f"{unique()}.json"
     run = pair.initiator("--mode", "send")
     wait_for_traffic(run)
@@ -134,7 +136,7 @@ test("testpmd/peer-dies", peer_dies)
 
 
 def hostile_peer():
-    """What is not rove-testpmd, or asks for too much, is refused, and the target goes on."""
+    """The target refuses a peer that is not rove-testpmd or requests too much, and continues."""
     pair = Pair()
     head = lambda size, qps, rails=1, mode=1: struct.pack(">IHBBIIIIBB", 0x526F7654, 1, mode, 0, size, qps, 16, 4096, 0,
                                                           rails)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-testpmd: every command of the prompt, through a pseudo-terminal."""
+"""Tests every command of rove-testpmd's prompt through a pseudo-terminal."""
 import json
 import re
 import signal
@@ -34,7 +34,7 @@ def every_command():
                                 ("port stop 1", "possible: 0"), ("port start 1",
                                                                  "possible: 0"), ("stop", "nothing is running")):
             check(possible in (text := prompt.say(wrong)), f"{wrong}: {text}")
-        for thing in ("timeout 17", "retries 6"):  # after 4 s a QP gives up: longer than a path is down here
+        for thing in ("timeout 17", "retries 6"):  # A QP gives up after 4 s, which is longer than a path is down here.
             check(prompt.say(f"set transport {thing}") == "", thing)
         for mode in ("rc", "mp"):
             check(prompt.say(f"set transport mode {mode}") == "", "set transport")
@@ -99,7 +99,7 @@ def every_command():
         for thing in ("mtu 1024", "timeout 12", "retries 3"):
             check(prompt.say(f"set transport {thing}") == "", thing)
         unsaid = [form for form in prompt.unsaid()
-                  if not form.startswith("show tent")]  # those are testpmd/spray/prompt's
+                  if not form.startswith("show tent")]  # tested by testpmd/spray/prompt
         check(unsaid == ["quit"], f"never said: {unsaid}")
         prompt.send("quit\n")
         check((status := prompt.wait()) == 0, f"quit: status {status}")
@@ -112,7 +112,7 @@ once("testpmd/prompt", every_command)
 
 
 def prompt_of_target():
-    """A target has the same prompt; its peers start and stop."""
+    """A target has the same prompt, but its peers start and stop the runs."""
     configs, port = [write_toml(config) for config in memif_pair()], free_port()
     prompt = Terminal([TESTPMD, "--", "--config", configs[0], "--tcp-port", port, "-i"])
     run = lambda *mode: Process([

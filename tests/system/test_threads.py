@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More threads than cores, each with a QP of its own: none may spin where another, preempted, would have to go on
-first."""
+"""Tests more threads than cores, each with a QP of its own. A thread must not spin for another thread that has lost its
+core."""
 from harness import CORES, Process, check, program, test
 
-WORST_MS = 2000  # of one READ. Where threads waited for each other, 64 of them took 10 s and 128 half a minute
-# Of what 4 threads READ in a second of a core. With the cores for themselves 256 have nine tenths. Beside other busy
-# processes, where whoever makes a round is off its core for as long as all the others' slices take: a quarter; where
-# they spun for each other they had a three-hundredth.
+# For one READ; when threads waited for each other, it took 10 s with 64 of them and half a minute with 128.
+WORST_MS = 2000
+# The minimum, relative to the READs per second of a core with 4 threads. With the cores for themselves 256 threads
+# reach nine tenths. With other busy processes they reach a quarter, because the thread that runs a round is off its
+# core for as long as all the others' time slices take. When threads spun for each other, they reached a
+# three-hundredth.
 LEAST, LEAST_BESIDE_OTHERS = 1 / 2, 1 / 10
-OWN = 0.9   # of the cores: the process had them for itself
+OWN = 0.9   # share of the cores from which on the process counts as alone
 ALONE = {"device": [{"port": "net_null0,no-rx=1", "addresses": ["10.9.0.1/24"]}]}
 
 
@@ -20,7 +22,7 @@ def run(threads, *options):
 
 
 def many(threads):
-    """By the time that the process had a core: what a thread spins for another takes of it."""
+    """Compares READs per CPU time, because a thread that spins for another reduces that rate."""
     for tries in range(3):
         few, _ = run(4)
         rate, result = run(threads)
@@ -35,7 +37,7 @@ def many(threads):
 
 
 def churn(threads):
-    """All of them make, connect, use and destroy their objects at the same time."""
+    """All threads create, connect, use and destroy their objects at the same time."""
     _, result = run(threads, "--churn")
     check(result["worst_ms"] < 5 * WORST_MS, str(result))
 

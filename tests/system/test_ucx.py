@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UCX from Debian's packages over rove's devices: RC for data, UD to connect."""
+"""Runs Debian's UCX over rove's devices, with RC for data and UD to connect."""
 from harness import CLIENT_CORE, SERVER_CORE, STOPPED, Process, check, free_port, memif_link, once, shipped, test
 
 PERFTEST = "ucx_perftest"

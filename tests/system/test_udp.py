@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RoCE over the kernel's UDP sockets: as a user without privileges, over loopback and veth, against itself, against
-rove on an AF_PACKET port, and against Linux's rdma_rxe in the guest."""
+"""Tests RoCE over the kernel's UDP sockets as a user without privileges: over loopback and veth, against itself,
+against rove on an AF_PACKET port, and against Linux's rdma_rxe in the guest."""
 import contextlib
 import errno
 import os
@@ -21,7 +21,7 @@ from test_veth import configs
 
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
 WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
-ADDRESSES = {"1": ("10.0.0.1", "10.0.0.2"), "2": ("fd00::1", "fd00::2")}    # of the veth's ends, by family
+ADDRESSES = {"1": ("10.0.0.1", "10.0.0.2"), "2": ("fd00::1", "fd00::2")}    # addresses of the veth's ends, by family
 SIZES = "0,1,64,1000,4097,65537"
 
 
@@ -37,7 +37,7 @@ def unprivileged(words):
     if os.geteuid() != 0:
         return words
     SCRATCH.chmod(0o755)
-    # Others may not pass the folders of this tree, as those in /root.
+    # Other users may not be able to enter the folders of this tree, for example in /root.
     reachable = all(folder.stat().st_mode & stat.S_IXOTH for folder in ROVE_RUN.parents)
     return [*(AS_NOBODY if reachable else WITHOUT_CAPABILITIES), *words]
 
@@ -73,7 +73,7 @@ once("udp/loopback/perftest", perftests)
 
 @contextlib.contextmanager
 def veth(mtu, ends=(0, 1), **device):
-    """Two namespaces with a veth pair, whose ends have addresses of the kernel where `ends` says so."""
+    """Yields two namespaces with a veth pair. The kernel has addresses at the ends in `ends`."""
     with TwoNamespaces(mtu=mtu) as namespaces:
         for end in ends:
             for family, addresses in ADDRESSES.items():
@@ -108,8 +108,8 @@ def rdma_cm():
 once("udp/veth/rdma-cm", rdma_cm)
 
 
-# Of an interface, in its namespace: no checksums and no cutting of trains by who takes its frames. A NIC does both; the
-# other end of a veth is given frames as they are.
+# Turns off the checksums and the segmentation of an interface, in its namespace. A NIC completes both, but the other
+# end of a veth receives the frames as they are.
 PLAIN = """
 import array, fcntl, socket, struct
 SIOCETHTOOL, SET_TX_CHECKSUM, SET_GSO = 0x8946, 0x17, 0x24
@@ -121,7 +121,7 @@ with socket.socket() as any_socket:
 
 
 def against_af_packet():
-    """A port of another kind at the other end: it looks at every byte that the kernel has put before ours."""
+    """The other end is a port of another kind, which checks every byte of the kernel's headers."""
     with veth(4300, ends=(0,)) as namespaces:
         subprocess.run(["ip", "netns", "exec", namespaces.names[0], "python3", "-c", PLAIN], check=True)
         for family, addresses in ADDRESSES.items():
@@ -134,7 +134,8 @@ test("udp/af_packet", against_af_packet)
 
 
 def by_route():
-    """`udp` alone has the addresses of the default routes; without one it says so."""
+    """The port `udp` without an address uses the addresses of the default routes. Without such a route an error names
+    it."""
     with veth(1500) as namespaces:
         netns = namespaces.names[0]
         lost = Process(["ibv_devinfo"], udp(None), netns=netns)
@@ -150,7 +151,7 @@ once("udp/by-route", by_route)
 
 
 def link_state():
-    """The interface goes down and up, its address goes and comes: programs are told."""
+    """The interface goes down and up, and its address is removed and added. Programs get the events."""
     with veth(1500) as namespaces:
         netns = namespaces.names[0]
         watch = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], udp("10.0.0.1"), netns=netns)
@@ -177,7 +178,7 @@ once("udp/multicast", multicast)
 
 
 def many_groups():
-    """Groups that were left make room for others, and one that there is no room for is refused."""
+    """Groups that were left make room for others. A group is refused when there is no room."""
     with veth(9000) as namespaces:
         command = [program("verbs_multicast")]
         server, _ = run_pair(namespaces.link([udp(address) for address in ADDRESSES["1"]]),
@@ -188,7 +189,7 @@ def many_groups():
 once("udp/multicast/many", many_groups)
 
 
-# --- what the kernel does not take -----------------------------------------------------------------------------------
+# --- kernels without segmentation, a smaller MTU, forged ICMP, a slow link -------------------------------------------
 
 WITHOUT_TRAINS = {"LD_PRELOAD": str(program("libno_trains.so"))}
 
@@ -198,7 +199,7 @@ def counts(process):
 
 
 def without_trains():
-    """A kernel that takes no trains: frames go one by one."""
+    """The kernel does not support segmentation, so frames are sent one by one."""
     with veth(9000) as namespaces:
         link = namespaces.link([udp(address) for address in ADDRESSES["1"]])
         link.env = WITHOUT_TRAINS
@@ -210,8 +211,8 @@ once("udp/without-trains", without_trains)
 
 
 def path_mtu_falls():
-    """The interface carries less than it did (EMSGSIZE): frames are lost and counted, as on a cut cable; then more
-    again, and the transfer goes on."""
+    """The MTU of the interface falls (EMSGSIZE). Frames are lost and counted, as on a cut cable. Then the MTU rises
+    again, and the transfer continues."""
     with veth(9000) as namespaces:
         link, port = namespaces.link([udp(address) for address in ADDRESSES["1"]]), free_port("netns")
         command = [program("verbs_check"), "--gid-index", "1", "--mtu", "4096", "--verbs", "write", "--timeout", "15",
@@ -230,8 +231,8 @@ def path_mtu_falls():
 once("udp/path-mtu-falls", path_mtu_falls)
 
 
-# What anyone can send to a host about datagrams that it is said to have sent, without having seen one: that they are
-# too long, that nobody is there, that another router knows a better way. Of the UDP ports that rove sends from.
+# A host can forge ICMP messages about datagrams that it has not seen: that they are too long, that the destination is
+# unreachable, or that another router is better. This program sends them for all UDP ports from which rove sends.
 FORGER = """
 import socket, struct, sys
 us, victim, quoted_to = sys.argv[1:]        # the victim is said to have sent to `quoted_to`
@@ -279,8 +280,10 @@ def forged(family):
     """Forged ICMP about a connection neither ends it nor costs it a frame."""
     addresses = ADDRESSES[family]
     def is_ready():
-        """The advertisement comes from a link-local address, which the kernel first makes sure is no other host's."""
-        shown = subprocess.run(["ip", "-n", namespaces.names[0], "-6", "addr"], capture_output=True, text=True, check=True)
+        """The advertisement is sent from a link-local address, on which the kernel first does duplicate address
+        detection."""
+        shown = subprocess.run(["ip", "-n", namespaces.names[0], "-6", "addr"], capture_output=True, text=True,
+                               check=True)
         check("tentative" not in shown.stdout, shown.stdout)
 
     with veth(9000) as namespaces:
@@ -291,7 +294,7 @@ def forged(family):
         server = start_server(link, command, port, "--port")
         client = start_client(link, command, port, "--port")
         client.wait_for(lambda: counts(server)["rx_frames"] > 1000, 20, "traffic")
-        client.child.send_signal(signal.SIGSTOP)    # so that it is not done before the forger
+        client.child.send_signal(signal.SIGSTOP)    # so that it does not end before the forger
         check(client.child.poll() is None, client.story())
         subprocess.run(["ip", "netns", "exec", namespaces.names[0], sys.executable, "-c", FORGER, addresses[0],
                         addresses[1], addresses[0]], check=True)
@@ -301,7 +304,7 @@ def forged(family):
         client.child.send_signal(signal.SIGCONT)
         client.succeed(30)
         server.succeed(STOPPED)
-        check("MTU" not in client.err(), client.story())    # as is said of the first frame that is too long
+        check("MTU" not in client.err(), client.story())    # The first frame that is too long would cause this message.
 
 
 for family, name in (("1", "ipv4"), ("2", "ipv6")):
@@ -309,8 +312,8 @@ for family, name in (("1", "ipv4"), ("2", "ipv6")):
 
 
 def slow_link():
-    """Datagrams over a link of 400 Mb/s: its queue is longer than what a socket may have in it (EAGAIN), so none is
-    lost. (Of UD: RC's window is smaller.)"""
+    """Sends datagrams over a link of 400 Mb/s. Its queue is longer than a socket's buffer (EAGAIN), so no datagram is
+    lost. It uses UD, because the window of RC is smaller."""
     with veth(9000) as namespaces:
         for netns in namespaces.names:
             subprocess.run(["ip", "netns", "exec", netns, "tc", "qdisc", "add", "dev", "data", "root", "tbf", "rate",
@@ -324,7 +327,7 @@ def slow_link():
 once("udp/slow-link", slow_link)
 
 
-# --- who has the port, and what cannot be ----------------------------------------------------------------------------
+# --- ports that are in use, and wrong configurations -----------------------------------------------------------------
 
 def refused(config, *parts, netns=None):
     process = Process(["ibv_devinfo"], config, netns=netns)
@@ -372,7 +375,7 @@ once("udp/sleeps", lambda: sleeps(loopback(), 0.02))
 
 @contextlib.contextmanager
 def addressed(machine):
-    """This side of the guest's tap is the kernel's, for a while."""
+    """Gives the kernel the addresses of this side of the guest's tap for a while."""
     disable = "/proc/sys/net/ipv6/conf/data/disable_ipv6"
 
     def ipv6(disabled):
@@ -391,7 +394,7 @@ def addressed(machine):
 
 
 def rxe(family):
-    """rxe numbers its IPv4 packets, which the ICRC covers and a socket does not see."""
+    """rxe sets the identification of its IPv4 packets. The ICRC covers it, and a socket does not see it."""
     machine = guest()
     address = ADDRESSES[family][0]
     with addressed(machine):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""verbs_check: every verb with every byte, completion and guard verified, over memif."""
+"""Runs verbs_check over memif, which verifies every byte, completion and guard of every verb."""
 from harness import Failure, check, memif_link, once, program, run_pair, test, verified
 
 RC_VERBS = ("send", "send_imm", "write", "write_imm", "read", "faa", "cas")
@@ -33,8 +33,8 @@ test("verified/rc/both-ways", rc, f"{SMALL_TO_LARGE} --both --qps 4 --depth 4")
 test("verified/rc/both-ways/events", rc, "--both --qps 4 --events")
 test("verified/rc/late-receives", rc, "--late --verbs send,send_imm,write_imm")
 test("verified/rc/service-levels", rc, "--sl 6 --qps 4")
-# A worker that polls shares its core with the program here, and the scheduler takes milliseconds to change between
-# them: short runs.
+# A polling worker shares its core with the program here, and the scheduler takes milliseconds to switch between them,
+# so the runs are short.
 test("verified/rc/dedicated", with_changes, "--both --qps 2 --sizes 0,1,64,4097,65537 --rounds 1 --depth 4",
      {"progress": "dedicated"})
 test("verified/rc/dedicated/events", with_changes, "--events --rounds 2", {"progress": "dedicated"})
@@ -47,7 +47,7 @@ once("verified/ud/16-qps/events", unreliable, "ud", "--sizes 100,1024 --verbs se
 
 
 def controlled(paths):
-    """Other controls and choices of paths than MP-RDMA's, over four paths with losses and marks."""
+    """Uses other controls and choices of paths than MP-RDMA's, over four paths with losses and marks."""
     link = memif_link(impair={"paths": 4, "loss": 0.002, "mark": 0.01})
     for config in link.configs:
         config["transport"] = {"paths": paths}
@@ -75,7 +75,7 @@ def churn(rate, seconds):
     for side in sides:
         (line,) = side.json()
         check(line["connections"] == rate * seconds, str(line))
-        # Flat: no more than what the heap may round up to.
+        # The growth must not exceed the rounding of the heap.
         check(line["rss_end"] - line["rss_warm"] < 256 * 1024, f"memory grows: {line}")
 
 

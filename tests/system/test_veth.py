@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports over a veth pair between two namespaces: AF_PACKET (path MTU up to 4096) and AF_XDP (up to 2048), IPv4 and
-IPv6; the kernel pings rove; a cable that is pulled out; a peer that is killed. Needs root."""
+"""Tests ports over a veth pair between two namespaces: AF_PACKET (path MTU up to 4096) and AF_XDP (up to 2048), IPv4
+and IPv6, pings by the kernel, an unplugged cable, and a peer that is killed. Needs root."""
 import json
 import subprocess
 import time
@@ -17,7 +17,7 @@ PORTS = {"af_packet": 4096, "af_xdp": 2048}     # path MTU
 
 
 def configs(port, **changes):
-    """The shipped pair, on interface `data` of its namespace."""
+    """Returns the shipped pair of configurations, on interface `data` of its namespace."""
     pair = []
     for end in "ab":
         config = with_changes(shipped(f"{port}-{end}"), mtu=PORTS[port], **changes)
@@ -46,7 +46,8 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as packet
 
 
 def same_group():
-    """Another interface's packet sockets have the number that the driver makes for ours, its PID and interface."""
+    """The packet sockets of another interface have the group number that the driver computes for rove's sockets from
+    PID and interface."""
     with TwoNamespaces(mtu=4300) as namespaces:
         netns = namespaces.names[0]
         config = write_toml(configs("af_packet")[0])
@@ -75,7 +76,7 @@ def combined(link, port):
 
 
 def unreliable(link, port):
-    """Few small messages: perftest waits for ever for one that is lost."""
+    """Sends few small messages, because perftest waits forever for a lost one."""
     for tool, options in (("ib_write_lat", "-c UC -x 1"), ("ib_send_bw", "-c UC -x 2"), ("ib_send_bw", "-c UD -x 1"),
                           ("ib_send_lat", "-c UD -x 2")):
         perftest(link, tool, f"{options} -s 1000 -n 50".split(), timeout=100)
@@ -88,8 +89,8 @@ def all_verbs(link, port, options):
 
 
 def thousand_qps(link, port):
-    """All at once are more packets than the port has descriptors, and nothing holds them back: a timeout of half a
-    second."""
+    """The QPs send more packets at once than the port has descriptors, and no window limits them. So the timeout is
+    half a second."""
     lines = verified(link, "--mtu", PORTS[port], "--sizes", "1000,4097", "--rounds", "2", "--qps", "1000", "--depth",
                      "1", "--timeout", "17", "--verbs", "write,read,send", timeout=100)
     check(all(line["lost"] == 0 for line in lines), str(lines))
@@ -124,8 +125,8 @@ def killed(link, port, verbs):
 
 
 def pulled_out(link, port):
-    """Programs are told of a cable that is pulled out and put back, and what was on its way arrives: under way are 72 MB,
-    and the cable is out after the first two."""
+    """Programs get events when the cable is unplugged and plugged in again, and packets in flight arrive. The test
+    sends 72 MB, and the cable is out after the first two."""
     watch = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], link.configs[0], netns=link.netns[0])
     watch.wait_for(lambda: "async event FD" in watch.out(), 20, "its start")
     for state, event in (("down", "PORT_ERR"), ("up", "PORT_ACTIVE")) * 2:

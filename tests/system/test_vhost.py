@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vhost-user and virtio-user: config/vhost-*.toml between two processes."""
+"""Tests vhost-user and virtio-user: config/vhost-*.toml between two processes."""
 from harness import (SCRATCH, Link, check, device_arguments, device_string, once, shipped, test, unique, verified,
                      with_changes)
 from test_loss import peer_killed
@@ -7,7 +7,7 @@ from test_perftest import perftest
 
 
 def vhost_link(**changes):
-    """The shipped pair with a socket of its own."""
+    """Returns the shipped pair of configurations with a socket of its own."""
     socket = SCRATCH / unique()
     pair = []
     for end, key in (("a", "iface"), ("b", "path")):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-testpmd for tests: a target and initiators, on a pseudo-terminal or not, what they say and what they must not
-leave behind."""
+"""Starts rove-testpmd for tests: a target and initiators, on a pseudo-terminal or not. Checks their output, and that
+they leave nothing behind."""
 import itertools
 import json
 import os
@@ -24,7 +24,7 @@ class Pair:
         self.configs = [write_toml(config) for config in configs or memif_pair()]
         self.port = free_port(netns[0])
         self.netns, self.host = netns, host
-        # Engines of two hosts need one.
+        # The engines of two hosts need a secret.
         self.env = {"ROVE_TENT_SECRET": "a secret of the system tests"} if netns[0] else {}
         self.target = Process([TESTPMD, "--", "--config", self.configs[0], "--tcp-port", self.port, *target_options],
                               core=SERVER_CORE, netns=netns[0], env=self.env)
@@ -38,7 +38,7 @@ class Pair:
                        env=self.env)
 
     def end(self):
-        """The target ends by SIGTERM, in peace, and leaves nothing behind."""
+        """Terminates the target by SIGTERM. It must succeed and leave nothing behind."""
         self.target.child.send_signal(signal.SIGTERM)
         self.target.succeed(STOPPED)
         clean(self.target)
@@ -69,7 +69,7 @@ def result(path):
 
 
 def balanced(said):
-    """sent = acknowledged + lost + in flight, of packets and of requests; each is counted by itself."""
+    """Checks that sent = acknowledged + lost + in flight, for packets and for requests. Each is counted separately."""
     packets = said["packets"]
     check(packets["sent"] == packets["acknowledged"] + packets["lost"] + packets["in_flight"], str(said))
     if requests := said.get("requests"):
@@ -98,19 +98,19 @@ def verified(mode, *options, count=400, pair=None):
 
 
 class Terminal:
-    """rove-testpmd on a pseudo-terminal, mostly with a prompt; `first` is what it shows then."""
+    """rove-testpmd on a pseudo-terminal, mostly with a prompt. `first` is its first output to wait for."""
 
     def __init__(self, arguments, first="rove> "):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.sched_setaffinity(0, {CLIENT_CORE})
-            # What the engine says of rails that fail would stand between a command and what it prints.
+            # Otherwise the engine's messages about failed rails would be mixed into the output of commands.
             os.execve(arguments[0], [str(argument) for argument in arguments], {**os.environ, "MC_LOG_LEVEL": "error"})
         self.seen, self.said = "", []
         self.until(first)
 
     def until(self, what, timeout=20):
-        """Reads to the first `what` behind what was read before, and returns the text before it."""
+        """Reads up to the next `what` and returns the text before it."""
         deadline = time.monotonic() + timeout
         while what not in self.seen:
             left = deadline - time.monotonic()
@@ -126,7 +126,7 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def say(self, line):
-        """What a command prints."""
+        """Enters a command and returns its output."""
         self.send(line + "\n")
         self.said.append(line)
         answer = self.until("rove> ")
@@ -137,7 +137,8 @@ class Terminal:
         return json.loads(text)
 
     def unsaid(self):
-        """The commands of `help` that nobody has said; of `#` any word, of a show with and without --json."""
+        """Returns the commands of `help` that were not entered. For alternatives separated by `#` it needs each word,
+        and for a show the form with and without --json."""
         forms = []
         for syntax in re.findall(r"^  (\S.*?)  ", self.say("help"), re.M):
             words = [["<.*>"] if word.startswith("<") else word.split("#") for word in syntax.split()]
@@ -179,11 +180,11 @@ def wait_until(condition, timeout, what):
 
 
 def wait_for_traffic(process):
-    """Until packets come to an initiator: its run is under way, and its target has taken it."""
+    """Waits until packets arrive at an initiator: its run has begun, and its target has accepted it."""
     def packets():
         try:
             workers = telemetry(process.pid, "/rove/workers")
         except OSError:
-            return False    # not yet there
+            return False    # The telemetry socket does not exist yet.
         return workers is not None and workers["worker0"]["rx_packets"] > 50
     process.wait_for(packets, 20, "traffic")
