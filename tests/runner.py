@@ -141,8 +141,8 @@ def prefix_of(meson_test, kind):
 
 
 def cases_in_sources(meson_test, kind, targets):
-    """Returns the names of the cases of a test binary that may not be built yet. The name of a parameterized test ends in "/"
-    and lacks its parameter."""
+    """Returns the names of the cases of a test binary that may not be built yet. The name of a parameterized test ends
+    in "/" and lacks its parameter."""
     binary = targets.get(meson_test["cmd"][0])
     texts = [pathlib.Path(source).read_text(errors="replace") for group in (binary or {}).get("target_sources", ())
              for source in group.get("sources", ()) if os.path.exists(source)]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Manual pages, on standard output.
+"""Prints manual pages on standard output.
 
     manual.py program PROGRAM            PROGRAM(1), from its --help as CLI11 prints it
     manual.py config NAME TITLE FILE...  NAME(5), from commented files of config/: their keys with the comments
@@ -14,13 +14,13 @@ SEE_ALSO = ("rove-run(1)", "rove.toml(5)", "rove-tent.toml(5)")
 
 
 def escape(text):
-    """Text as roff has it: no line of it is a request, and a hyphen is one that can be copied."""
+    """Escapes text for roff: no line of it is a request, and its hyphens can be copied."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", text, flags=re.MULTILINE)
 
 
 def paragraphs(lines):
-    """Indented lines stay as they are, others flow."""
+    """Returns roff in which indented lines stay as they are and others are filled."""
     page, verbatim = [], False
     for line in lines:
         if line.startswith("  ") != verbatim:
@@ -47,7 +47,7 @@ def program_page(program):
     about, options = text.split("\nUsage: ", 1)
     usage, options = options.split("\n", 1)
     details = about.strip().split("\n")
-    # A program's own words about its command line are better than those that CLI11 derives.
+    # The program's own description of its command line is better than the one that CLI11 derives.
     synopsis = [line for line in details if line.startswith(f"{name} ")] or [f"{name} {usage.split(' ', 1)[1]}"]
     body = [".SH SYNOPSIS", *paragraphs(synopsis), ".SH DESCRIPTION",
             *paragraphs([line for line in details if line not in synopsis])]
@@ -62,8 +62,8 @@ def program_page(program):
 
 
 def read_config(file):
-    """Yields (kind, tag, text) for the lines of a commented example: the comment at the top ("intro"), then each table
-    and key as it is written there with its comment, and the comments on lines of their own: "about" a key that
+    """Yields (kind, tag, text) for the lines of a commented example. First is the comment at the top ("intro"), then
+    each table and key as it is written there, with its comment. A comment on a line of its own is "about" the key that
     follows, or "more" of the comment before."""
     in_intro, is_key = True, False
     for line in pathlib.Path(file).read_text().splitlines():
@@ -77,7 +77,7 @@ def read_config(file):
             if comment is None or not comment[1].startswith("SPDX"):
                 yield "intro", None, comment[1] if comment else ""
         elif comment:
-            # A comment that begins its line is about the key that follows; an indented one continues a key's.
+            # A comment that begins its line is about the key that follows. An indented one continues a key's comment.
             yield "about" if line.startswith("#") and is_key else "more", None, comment[1].strip()
             is_key = is_key and not line.startswith("#")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts of the demo and of bench/soak: rove-testpmd processes, each on a core of its own, joined by two rails, seen and
-changed through DPDK's telemetry while they run."""
+"""Starts the hosts of the demo and of bench/soak. A host is a rove-testpmd process on a core of its own; two rails join
+the two hosts. DPDK's telemetry shows and changes them while they run."""
 import contextlib
 import json
 import os
@@ -13,7 +13,8 @@ import time
 BUILD = pathlib.Path(os.environ["ROVE_BUILD_DIR"])
 CORES = sorted(os.sched_getaffinity(0))
 PATIENCE_S = 15
-RUNTIME = pathlib.Path("/var/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "/tmp")) / "dpdk"  # EAL's
+# EAL's runtime folder.
+RUNTIME = pathlib.Path("/var/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "/tmp")) / "dpdk"
 
 
 class Failed(Exception):
@@ -27,7 +28,7 @@ def free_port():
 
 
 class Host:
-    """Ended by the end of the `with` statement, with exit status 0."""
+    """A rove-testpmd process. The end of the `with` statement ends it and checks that its exit status is 0."""
 
     def __init__(self, config, core, *options):
         self.log = config.with_suffix(f".{core}.log")
@@ -57,12 +58,13 @@ class Host:
         return self.process.poll() is None
 
     def story(self):
-        """What it complains of, or its last words."""
+        """Returns the errors that the host printed, or else the last lines of its log."""
         lines = self.log.read_text(errors="replace").splitlines()
         return "\n".join([line for line in lines if line.startswith("rove-testpmd:")] or lines[-5:])
 
     def ask(self, command):
-        """OSError when there is nobody to ask, yet or any more."""
+        """Sends a telemetry command and returns the answer. Raises OSError if the host does not answer yet or no
+        longer."""
         if self.telemetry is None:
             query = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             query.settimeout(PATIENCE_S)
@@ -92,18 +94,18 @@ class Host:
             time.sleep(0.02)
 
     def rails(self):
-        """Bytes that the engine has moved, by rail."""
+        """Returns the bytes that the engine has moved, by rail."""
         bytes_ = {"rove0": 0, "rove1": 0}
         for name, rail in self.ask("/tent/rails").items():
             bytes_[name.rsplit("_", 1)[-1]] += rail["read_bytes"] + rail["write_bytes"]
         return bytes_
 
     def priorities(self):
-        """Bytes of complete requests, by priority."""
+        """Returns the bytes of completed requests, by priority."""
         return {name: one["completed_bytes"] for name, one in self.ask("/tent/priorities").items()}
 
     def paths(self):
-        """Bytes that came to each path of each rail."""
+        """Returns the bytes that arrived on each path of each rail."""
         return {rail: [path["bytes"] for name, path in self.ask(f"/rove/impair,{rail}").items() if name != "device"]
                 for rail in ("rove0", "rove1")}
 
@@ -114,11 +116,11 @@ class Host:
 
 
 def two_rails(directory, impair=()):
-    """Configurations of two hosts that meet over two memifs; `impair`: lines of each port's [device.impair]. Frames are
-    impaired when they are received, so each end sees to one direction."""
+    """Writes the configurations of two hosts that two memifs join, and returns their paths. `impair` holds the lines of
+    each port's [device.impair]. A port impairs the frames that it receives, so each end impairs one direction."""
     configs = []
     for end, role in enumerate(("server", "client"), start=1):
-        # "auto" would take what does not answer, as a dead rail, for an endpoint that knows only standard RoCEv2.
+        # In mode "auto" an endpoint that does not answer, such as one behind a dead rail, counts as standard RoCEv2.
         lines = ["[transport]", 'mode = "mp"']
         for rail in range(2):
             lines += [
@@ -132,8 +134,9 @@ def two_rails(directory, impair=()):
 
 @contextlib.contextmanager
 def spraying(configs, *options):
-    """Target and initiator while they spray, every byte compared; and a dictionary for what the initiator says at the
-    end of the `with` statement: all requests complete, every byte right."""
+    """Runs a target and an initiator that sprays to it and compares every byte. Yields both, and a dictionary that
+    holds the initiator's report after the `with` statement. Fails unless all requests complete and every byte is
+    right."""
     port, out, said = free_port(), configs[1].with_suffix(".json"), {}
     with Host(configs[0], CORES[0], "--tcp-port", port) as target:
         target.wait_for(lambda: target.ask("/rove/ports"), "ports of the target")
@@ -151,12 +154,12 @@ def spraying(configs, *options):
 
 
 def elsewhere(said):
-    """Bytes that did not go over the rails, which were not ready for them."""
+    """Returns the bytes that used another transport because the rails were not ready."""
     return sum(one["read_bytes"] + one["write_bytes"] for name, one in said["transports"].items() if name != "rdma")
 
 
 def iperf3(seconds):
-    """Gb/s of one TCP connection of the kernel's, over lo."""
+    """Returns the goodput in Gb/s of one TCP connection of the kernel over lo."""
     port = free_port()
     on = lambda core, *words: ["taskset", "-c", str(core), "iperf3", *words, "-p", str(port)]
     server = subprocess.Popen(on(CORES[0], "-s", "-1"), stdout=subprocess.DEVNULL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Throughput over time as an SVG, with the events marked."""
+"""Draws throughput over time as an SVG and marks the events."""
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 900, 360, 60, 60, 45
@@ -7,7 +7,7 @@ COLOURS = {"both": "#333333", "rove0": "#1f77b4", "rove1": "#d95f02"}
 
 
 def draw(samples, events, title):
-    """`samples`: (seconds, Gb/s by rail); `events`: (seconds, what)."""
+    """Returns the SVG. `samples` holds (seconds, Gb/s by rail) and `events` holds (seconds, what happened)."""
     end = samples[-1][0]
     lines = {"both": [(t, sum(rails.values())) for t, rails in samples]}
     for rail in samples[0][1]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live table of the demo: where the bytes go. On a terminal it is drawn over itself; elsewhere once an event."""
+"""The live table of the demo, which shows where the bytes go. A terminal shows it in place; elsewhere it is printed
+once per event."""
 import sys
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
-BAR = 16        # characters of the longest bar
+BAR = 16        # length of the longest bar in characters
 
 
 def bar(share):
@@ -12,12 +13,12 @@ def bar(share):
 
 
 class Table:
-    """Rates since the update before; `full` Gb/s fill a path's bar."""
+    """Shows rates since the previous update. A path's bar is full at `full` Gb/s."""
 
     def __init__(self, full):
         self.full = full
         self.live = sys.stdout.isatty()
-        self.drawn = 0          # lines that the next update replaces
+        self.drawn = 0          # number of lines that the next update replaces
         self.before = None
         self.text = []
 
@@ -28,7 +29,7 @@ class Table:
         print(f"{when:6.1f} s  {what}", flush=True)
 
     def update(self, when, rails, paths, priorities):
-        """Bytes since the start."""
+        """Draws the table from the bytes since the start."""
         now = (when, rails, paths, priorities)
         if self.before is not None:
             self.text = self.lines(now)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that the speed table runs: each function runs a server on core 0 and a client on core 1, and returns a
-Sample. Goodput and rates in Gb/s of payload (port_floor: of frames) and packets or messages per second, latency in ns.
+"""The programs that the speed table runs. Each function runs a server on core 0 and a client on core 1, and returns a
+Sample. Goodput is in Gb/s of payload (of frames for port_floor), rates are in packets or messages per second, and
+latency is in ns.
 """
 import itertools
 import json
@@ -18,23 +19,24 @@ from contextlib import ExitStack, contextmanager
 
 from sampling import Sample
 
-TIMEOUT_S = 90            # of one run
-LISTEN_S = 20             # for a server to listen
-HEAP_MIB = 512            # of port_floor's EAL; rove works out its own
-tcp_ports = itertools.count(18600)  # a fresh one for each run: the last run's may be in TIME_WAIT
+TIMEOUT_S = 90            # limit of one run
+LISTEN_S = 20             # time within which a server must listen
+HEAP_MIB = 512            # memory of port_floor's EAL; rove computes its own
+tcp_ports = itertools.count(18600)  # Each run has a new port, because the port of the last run may be in TIME_WAIT.
 
 
 class Failed(Exception):
-    """A program did not finish, or printed nothing that can be read."""
+    """A program did not finish, or printed nothing that can be parsed."""
 
 
 def own_scheduling_group():
-    """A session, and so an autogroup, of its own with the highest weight: other work on the machine weighs little."""
+    """Starts a session, and with it an autogroup, that has the highest weight, so that other work on the machine takes
+    little CPU time from it."""
     os.setsid()
     try:
         pathlib.Path("/proc/self/autogroup").write_text("-19")
     except OSError:
-        pass  # not root, or no autogroups: the run is only noisier
+        pass  # This process is not root, or there are no autogroups. The run is only noisier.
 
 
 @contextmanager
@@ -66,7 +68,8 @@ def wait_until(listens, process):
 
 
 def tcp_listens(process, port):
-    """In the server's own network namespace, without connecting: perftest takes the first connection as its client."""
+    """Returns a function that tests for a listener in the server's network namespace. It does not connect, because
+    perftest accepts the first connection as its client."""
     def listens():
         try:
             tables = [pathlib.Path(f"/proc/{process.pid}/net/{table}").read_text() for table in ("tcp", "tcp6")]
@@ -77,7 +80,8 @@ def tcp_listens(process, port):
 
 
 def cm_listens(process):
-    """Whether rove's process has opened its device for rdma_cm, with which it binds and listens: it has QP 1."""
+    """Returns a function that tests whether the process has opened its device for rdma_cm, that is whether it has QP 1.
+    The program then binds and listens."""
     path = f"/var/run/dpdk/rove-{process.pid}/dpdk_telemetry.v2"
 
     def listens():
@@ -88,7 +92,7 @@ def cm_listens(process):
                 query.recv(1024)
                 query.send(b"/rove/qps")
                 opened = 1 in json.loads(query.recv(1 << 16))["/rove/qps"]
-        except (OSError, TypeError):  # its datapath has not started
+        except (OSError, TypeError):  # The datapath has not started.
             return False
         if opened:
             time.sleep(0.1)
@@ -97,8 +101,8 @@ def cm_listens(process):
 
 
 def pair(server, client, listens, env=None, stays=False):
-    """Runs both to their end; returns what the server and the client printed. `stays`: the server is ended, and what it
-    printed is left."""
+    """Runs both to their end and returns what the server and the client printed. If `stays` is set, the server is
+    terminated and its output is not read."""
     with started(server, 0, env) as s:
         wait_until(listens(s), s)
         with started(client, 1, env) as c:
@@ -118,7 +122,7 @@ def tail(text):
 
 
 def fields(output, program):
-    """The name=value fields of the last line that a program of ours printed."""
+    """Returns the name=value fields of the last line that a program of rove printed."""
     lines = [line for line in output.splitlines() if line.startswith(program + " ")]
     if not lines:
         raise Failed(f"no line of {program}: {tail(output)}")
@@ -126,7 +130,8 @@ def fields(output, program):
 
 
 def perftest_row(program, output):
-    """The number columns of perftest's last result line: bytes, iterations, then what the program measures."""
+    """Returns the number columns of perftest's last result line: bytes, iterations, and then what the program
+    measures."""
     rows, after_heading = [], False
     for line in output.splitlines():
         if after_heading and re.match(r" *\d", line):
@@ -138,13 +143,14 @@ def perftest_row(program, output):
 
 
 def dpdk_port(port):
-    """What port_floor runs on: DPDK's driver, where rove has a memif of its own."""
+    """Returns the DPDK vdev on which port_floor runs. rove has a memif of its own, and port_floor uses DPDK's driver
+    instead."""
     memif = re.fullmatch(r"memif:@([^,]+)(,role=server)?", port)
     return f"net_memif0,socket={memif[1]},rsize=8,bsize=4352{memif[2] or ''}" if memif else port
 
 
 class Floor:
-    """port_floor on the ports of the two configurations."""
+    """Runs port_floor on the ports of the two configurations."""
 
     def __init__(self, program, configs):
         self.program = program
@@ -177,7 +183,7 @@ class Floor:
 
 
 class MemoryFloor:
-    """memory_floor, of which nothing is a port's."""
+    """Runs memory_floor, which uses no port."""
 
     def __init__(self, program):
         self.program = program
@@ -190,7 +196,7 @@ class MemoryFloor:
 
 
 class Rove:
-    """Programs under rove-run, the server with the first configuration, the client with the second."""
+    """Runs programs under rove-run, the server with the first configuration and the client with the second."""
 
     def __init__(self, build, configs):
         self.rove_run, self.configs = build / "apps" / "rove-run", configs
@@ -208,7 +214,7 @@ class Rove:
         return self.run(command, command + self.to_server(command) + list(clients), port)
 
     def to_server(self, command):
-        """The out-of-band TCP connection goes over lo: perftest takes an address, ours --host."""
+        """The out-of-band TCP connection uses lo. perftest takes a bare address, and qp_scale takes --host."""
         return ["--host", "127.0.0.1"] if command[0] == self.qp_scale else ["127.0.0.1"]
 
     def perftest(self, program, *args):
@@ -217,29 +223,30 @@ class Rove:
         return perftest_row(program, client)
 
     def goodput(self, program, size, mtu, iterations):
-        # Columns 2 and 3: peak and average, Gb/s.
+        # Columns 2 and 3 are the peak and the average in Gb/s.
         row = self.perftest(program, "--report_gbits", "-s", size, "-m", mtu, "-n", iterations)
         return Sample(row[3], row[1] * size * 8 / 1e9 / row[3])
 
     def rate(self, program, iterations, *args):
-        # -N: no peak, which needs a timestamp per message. Column 4: million messages per second, over all QPs.
+        # -N measures no peak, which would need a timestamp per message. Column 4 is in millions of messages per second
+        # over all QPs.
         row = self.perftest(program, "--report_gbits", "-N", "-n", iterations, *args)
         return Sample(row[4] * 1e6, row[1] / (row[4] * 1e6))
 
     def latency(self, program, size, iterations):
-        # Columns 2-5: minimum, maximum, typical (the median), average; half round trips in us.
+        # Columns 2 to 5 are the minimum, maximum, typical (the median) and average half round trip in us.
         row = self.perftest(program, "-s", size, "-n", iterations)
         return Sample(row[4] * 1000, row[1] * 2 * row[5] / 1e6)
 
     def over_cm(self, server, client, stays=False):
-        """Both find each other by rdma_cm."""
+        """Runs two programs that find each other by rdma_cm, and returns what the client printed."""
         under = [[self.rove_run, "--config", config, "--", *command]
                  for config, command in zip(self.configs, (server, client))]
         return pair(*under, cm_listens, stays=stays)[1]
 
     def connections(self, count=1000):
-        """Samples of the median from rdma_connect to ESTABLISHED, ns, and of connections a second, one after the
-        other."""
+        """Returns a Sample of the median time from rdma_connect to ESTABLISHED in ns, and one of the connections per
+        second when they are made one after the other."""
         address = ["10.0.0.1", next(tcp_ports)]
         client = self.over_cm([self.churn, "server", *address], [self.churn, "client", *address, count], stays=True)
         lines = [line for line in client.splitlines() if line.startswith("{")]
@@ -253,7 +260,7 @@ class Rove:
         return rstream(self.over_cm, "10.0.0.1", *options)
 
     def beside_registrations(self, rate, size, seconds=1.0):
-        """Goodput over one QP beside so many registrations and deregistrations a second."""
+        """Measures the goodput of one QP while the client makes `rate` registrations and deregistrations per second."""
         port = next(tcp_ports)
         common = ["--qps", 1, "--size", size, "--seconds", seconds, "--port", port, "--device", "rove0"]
         _, client = self.pair([self.qp_scale, *common], port, ["--registrations", rate])
@@ -263,7 +270,7 @@ class Rove:
         return Sample(float(end["gbps"]), float(end["seconds"]))
 
     def scale(self, qps, size, seconds=1.0):
-        """Goodput over `qps` QPs; also the larger of both ends' resident bytes per QP."""
+        """Returns the goodput over `qps` QPs, and the larger of both ends' resident bytes per QP."""
         port = next(tcp_ports)
         server, client = self.pair([self.qp_scale, "--qps", qps, "--size", size, "--seconds", seconds, "--port", port,
                                     "--device", "rove0"], port)
@@ -273,20 +280,21 @@ class Rove:
 
 
 class Mesh:
-    """Processes of one mesh, which share both cores."""
+    """Runs processes of one mesh, which share both cores."""
 
     def __init__(self, build):
         self.rove_run, self.program = build / "apps" / "rove-run", build / "bench" / "macro" / "all_to_all"
 
     def all_to_all(self, processes, seconds=1.5):
-        """The sum of all; Failed if one has less than half of the mean."""
+        """Returns the sum of all processes. Raises Failed if one has less than half of the mean."""
         with tempfile.TemporaryDirectory() as folder:
             scratch = pathlib.Path(folder)
             (scratch / "files").mkdir()
             config = scratch / "mesh.toml"
             config.write_text(f'[[device]]\nport = "mesh:{scratch}/mesh"\n')
             rank = f"{self.rove_run} --config {config} -- {self.program} --folder {scratch / 'files'}"
-            # One session, as mpiexec's ranks: between scheduling groups a sched_yield() gives nobody the core.
+            # All ranks share one session, as mpiexec's ranks do. Between scheduling groups a sched_yield() does not
+            # yield the core.
             ranks = f"for rank in $(seq 0 {processes - 1}); do {rank} --processes {processes} --rank $rank " \
                     f"--seconds {seconds} & done; wait"
             with started(["sh", "-c", ranks], "0,1") as shell:
@@ -300,8 +308,8 @@ class Mesh:
 
 
 class Sleepers:
-    """Two programs that sleep until a message comes (tests/system/sleepers), over a mesh or kernel TCP, beside other
-    processes that are always busy."""
+    """Runs two programs that sleep until a message arrives (tests/system/sleepers), over a mesh or kernel TCP, while
+    other processes keep the cores busy."""
 
     def __init__(self, build):
         self.rove_run, self.program = build / "apps" / "rove-run", build / "tests" / "system" / "sleepers"
@@ -322,7 +330,8 @@ class Sleepers:
 
 
 class Ucx:
-    """ucx_perftest between two ends: `pair(server, client, port, env)` runs them, `address` is the server's."""
+    """Runs ucx_perftest between two ends. `pair(server, client, port, env)` runs them, and `address` is the
+    server's."""
 
     def __init__(self, pair, address, **env):
         self.pair, self.address, self.env = pair, address, env
@@ -339,19 +348,19 @@ class Ucx:
         return Sample(float(rows[-1][column]), min(1.0, time.monotonic() - started_at))
 
     def goodput(self, test, size, iterations):
-        sample = self.run(test, size, iterations, 5)  # MB/s overall, of 2^20 bytes
+        sample = self.run(test, size, iterations, 5)  # overall MB/s, with 2^20 bytes per MB
         sample.value *= 2**20 * 8 / 1e9
         return sample
 
     def latency(self, test, size, iterations):
-        sample = self.run(test, size, iterations, 1)  # us, the median of half round trips
+        sample = self.run(test, size, iterations, 1)  # median of half round trips in us
         sample.value *= 1000
         return sample
 
 
 def rstream(run, address, size, transfers, iterations, *options):
-    """rstream, non-blocking at both ends: it sends so many transfers and gets as many back, so often. Returns samples
-    of its goodput, Gb/s, and of what a transfer takes, ns."""
+    """Runs rstream, non-blocking at both ends. It sends and receives `transfers` transfers, and repeats that
+    `iterations` times. Returns a Sample of the goodput in Gb/s and one of the time per transfer in ns."""
     common = ["rstream", "-p", next(tcp_ports), "-S", size, "-C", transfers, "-I", iterations, *options]
     client = run([*common, "-b", address], [*common, "-s", address])
     rows = [line.split() for line in client.splitlines() if line.startswith("custom")]
@@ -362,7 +371,7 @@ def rstream(run, address, size, transfers, iterations, *options):
 
 
 class KernelLoopback:
-    """Kernel TCP over lo, both ends in one namespace; and what UCX does there with shared memory."""
+    """Runs kernel TCP over lo, with both ends in one namespace, and UCX through shared memory."""
     ADDRESS = "127.0.0.1"
 
     def __init__(self):
@@ -377,8 +386,8 @@ class KernelLoopback:
         return rstream(run, self.ADDRESS, *options, "-T", "s")
 
     def connections(self, count=1000):
-        """Samples of the median of connect(), ns, and of connections a second. The kernel shakes hands without the
-        listener's process."""
+        """Returns a Sample of the median of connect() in ns, and one of the connections per second. The kernel
+        completes the handshake without the listener's process."""
         with socket.create_server((self.ADDRESS, 0)) as listener:
             took = []
             begun = time.monotonic()
@@ -393,7 +402,7 @@ class KernelLoopback:
 
 
 class Kernel:
-    """Kernel TCP between two network namespaces joined by a veth, as UCX and iperf3 use it."""
+    """Runs kernel TCP between two network namespaces that a veth joins, as UCX and iperf3 use it."""
     ADDRESSES = "10.254.7.1", "10.254.7.2"
 
     def __init__(self, tcp_pingpong):
@@ -418,7 +427,7 @@ class Kernel:
         return self
 
     def __exit__(self, *_):
-        for space in self.spaces:  # the veth goes with them
+        for space in self.spaces:  # The veth is deleted with its namespaces.
             subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL, check=False)
 
     def pair(self, server, client, port, env=None):
@@ -439,7 +448,8 @@ class Kernel:
 
 
 class Veth(Kernel):
-    """The same of an MTU, with and without what a veth has of a NIC's offloads; and rove on its ends."""
+    """A veth pair with a given MTU, with and without the offloads that a veth shares with a NIC. rove runs on its ends
+    too."""
     numbers = itertools.count()
 
     def __init__(self, build, scratch, port, mtu):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-tebench between processes over shaped rails: a target on core 0, initiators on core 1. Rates of rails are in
-Mb/s of frames and are shaped by the impairment stage of the process that receives, so at both ends. Times in seconds.
+"""Runs rove-tebench between processes over shaped rails: a target on core 0 and initiators on core 1. Rates of rails
+are in Mb/s of frames. The fault injection of the receiving process shapes them, so both ends do. Times are in seconds.
 """
 import bisect
 import csv
@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "
 import harness  # noqa: E402
 from programs import TIMEOUT_S, Failed, started, tail, wait_until, tcp_listens  # noqa: E402
 
-QUEUE_PACKETS = 1024   # 4 MiB: a buffer, as switches have; what is beyond it is lost
+QUEUE_PACKETS = 1024   # 4 MiB, the buffer of a typical switch; packets that exceed it are lost
 WARMUP_S = 1.0
 scratch = tempfile.TemporaryDirectory(prefix="rove-bench-tent-")
 numbers = itertools.count()
@@ -29,8 +29,8 @@ def scratch_file(name):
 
 
 def rails(rates, initiators=1):
-    """Configurations of a target and of each initiator, which have as many rails as `rates` (0: not shaped) of their
-    own."""
+    """Returns the configurations of a target and of each initiator. Each initiator has rails of its own, one for each
+    of `rates`; a rate of 0 means that the rail is not shaped."""
     ends = [harness.shipped("two-rails-a"), *(harness.shipped("two-rails-b") for _ in range(initiators))]
     target, sockets = {**ends[0], "device": []}, f"rove-bench-{harness.unique()}"
     for i, initiator in enumerate(ends[1:]):
@@ -53,7 +53,7 @@ class Initiator:
         self.process, self.jsonl, self.timeline_file = process, jsonl, timeline
 
     def wait(self):
-        """What it printed, once it has ended well."""
+        """Waits for a successful end and returns what the program printed."""
         try:
             output = self.process.communicate(timeout=TIMEOUT_S)[0]
         except subprocess.TimeoutExpired:
@@ -66,7 +66,7 @@ class Initiator:
         return [json.loads(line) for line in self.jsonl.read_text().splitlines()]
 
     def timeline(self, name="all"):
-        """(time of the monotonic clock, bytes so far) of all streams of a class."""
+        """Returns (time of the monotonic clock, bytes until then) over all streams of a class."""
         streams = defaultdict(int)
         samples = []
         with open(self.timeline_file) as file:
@@ -78,7 +78,7 @@ class Initiator:
 
 
 class Tebench:
-    """A target and what runs against it, in a context."""
+    """Runs a target and its initiators until the context ends."""
 
     def __init__(self, build, rates, engine=(), initiators=1):
         self.build, self.engine = build, [option for key in engine for option in ("--set", key)]
@@ -106,7 +106,7 @@ class Tebench:
             self.open.pop().__exit__(None, None, None)
 
     def start(self, *options, seconds=2.0, warmup=WARMUP_S, which=0, classes=None, timeline=False):
-        """An initiator, once its first point has begun."""
+        """Starts an initiator and returns it when its first point has begun."""
         jsonl, csv_file = scratch_file("points.jsonl"), scratch_file("timeline.csv")
         if classes:
             of_classes = scratch_file("classes.json")
@@ -125,13 +125,14 @@ class Tebench:
         return Initiator(process, jsonl, csv_file)
 
     def run(self, *options, **keywords):
-        """The points of one initiator."""
+        """Returns the points of one initiator."""
         initiator = self.start(*options, **keywords)
         initiator.wait()
         return initiator.points()
 
     def impair(self, initiator, device, changes):
-        """At both ends, the one first that the data goes to. Returns when that began and when both were done."""
+        """Changes a rail at both ends, first at the end that receives the data. Returns when the change began and when
+        both ends had made it."""
         begun = time.monotonic()
         for process in (self.target, initiator.process):
             answer = harness.telemetry(process.pid, f"/rove/impair,{device},all,{changes}")
@@ -141,14 +142,14 @@ class Tebench:
 
 
 def rate(samples, begin, end):
-    """Bytes per second between two times."""
+    """Returns the bytes per second between two times."""
     first, last = (samples[max(0, bisect.bisect(samples, (when, float("inf"))) - 1)] for when in (begin, end))
     return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else 0.0
 
 
 def seconds_until(samples, since, least_rate, until, settled=0.05, step=0.002):
-    """From `since` until the time from which on at least so much arrives, up to every later time that is `settled` away
-    or more."""
+    """Returns the seconds from `since` until the rate stays at or above `least_rate`. From that time on, the mean rate
+    up to every time that is at least `settled` later must reach it."""
     begin = since
     while begin + settled < until:
         ends = [begin + settled + i * 0.01 for i in range(int((until - begin - settled) / 0.01) + 1)]
@@ -161,7 +162,7 @@ def seconds_until(samples, since, least_rate, until, settled=0.05, step=0.002):
 
 
 def longest_pause(samples, begin, end):
-    """Seconds in which nothing arrived."""
+    """Returns the longest time in seconds in which nothing arrived."""
     longest, last_time, last_bytes = 0.0, None, None
     for when, count in samples:
         if not begin <= when <= end:

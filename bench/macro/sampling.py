@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of two programs that are compared, and the choice of those that may be compared.
+"""Takes samples of two programs, and chooses the samples that may be compared.
 
 The distance of the two cores (nanoseconds for a cache line's round trip, from core_distance) is recorded while a sample
-is taken: where a hypervisor moves virtual cores it jumps by a factor of four, and the sample's value with it.
+is taken. Where a hypervisor moves virtual cores, the distance jumps by a factor of four, and the sample's value with
+it.
 """
 import statistics
 import subprocess
@@ -17,12 +18,12 @@ SAME = 1.6    # largest ratio between neighbouring distances that count as one s
 @dataclass
 class Sample:
     value: float           # in the unit of the measure
-    seconds: float         # how long the measured part took; it ended when the sample was returned
-    distance: float = 0.0  # of the cores, ns; 0: it changed during the sample
+    seconds: float         # duration of the measured part; it ended when the sample was returned
+    distance: float = 0.0  # distance of the cores in ns; 0 if it changed during the sample
 
 
 class DistanceWatch:
-    """Runs core_distance while samples are taken (0.2 % of each core: not a third spinning process)."""
+    """Runs core_distance while samples are taken. It uses 0.2 % of each core and does not spin."""
 
     def __init__(self, program):
         self.file = tempfile.NamedTemporaryFile("r", prefix="rove-bench-")
@@ -37,7 +38,7 @@ class DistanceWatch:
         self.file.close()
 
     def over(self, start, end):
-        """The distance between two times of the monotonic clock, or 0 when it was not one."""
+        """Returns the distance between two times of the monotonic clock, or 0 if it changed between them."""
         self.file.seek(0)
         probes = [tuple(map(float, line.split())) for line in self.file if line.endswith("\n")]
         distances = [ns for when, ns in probes if start <= when <= end]
@@ -49,15 +50,16 @@ class DistanceWatch:
 
 
 def take(run, watch):
-    """One sample by run(), with the cores' distance during its measured part."""
+    """Takes one sample by run() and adds the cores' distance during its measured part."""
     sample = run()
     end = time.monotonic()
-    sample.distance = watch.over(end - sample.seconds - 0.2, end)  # 0.2 s: the programs' own end
+    sample.distance = watch.over(end - sample.seconds - 0.2, end)  # the time that the programs need to exit
     return sample
 
 
 def by_state(ours, reference):
-    """Pairs (ours, reference) of the steady samples, one pair for each state of the machine, nearest cores first."""
+    """Returns pairs (ours, reference) of the steady samples. There is one pair for each state of the machine, and the
+    nearest cores come first."""
     states, last = [], None
     for sample, side in sorted([(s, 0) for s in ours] + [(s, 1) for s in reference], key=lambda p: p[0].distance):
         if sample.distance == 0:
@@ -70,5 +72,6 @@ def by_state(ours, reference):
 
 
 def comparable(ours, reference):
-    """The state in which the side with fewer samples has most: what the table compares."""
+    """Returns the samples that the table compares, from the state in which the side with fewer samples has the
+    most."""
     return max(by_state(ours, reference), key=lambda sides: min(map(len, sides)), default=([], []))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of ratios: rows (measures), samples of both sides taken in turn until enough are comparable, text and
-JSON."""
+"""A table of ratios. Samples of both sides of a row are taken in turn until enough are comparable. The result is
+printed as text and written as JSON."""
 import json
 import statistics
 import sys
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from programs import Failed
 from sampling import by_state, comparable, take
 
-PATIENCE = 4  # times the wanted rounds: rounds to try until as many samples of both sides are comparable
+PATIENCE = 4  # rounds to try, as a multiple of the wanted rounds, until that many samples of both sides are comparable
 
 
 @dataclass
 class Measure:
-    """One row: the run `ours` against the run `reference`; the goal is a bound of their ratio, or of ours itself."""
+    """One row: the run `ours` against the run `reference`. The goal is a bound of their ratio, or of the value of
+    `ours`."""
     name: str
     unit: str
     ours: str
@@ -25,7 +26,7 @@ class Measure:
     ours_at_most: float | None = None
 
     def bounds(self):
-        """(of the ratio, sign, bound) of each that is given."""
+        """Returns (whether it bounds the ratio, sign, bound) for each bound that is set."""
         given = [(True, ">=", self.at_least), (True, "<=", self.at_most), (False, ">=", self.ours_at_least),
                  (False, "<=", self.ours_at_most)]
         return [bound for bound in given if bound[2] is not None]
@@ -36,13 +37,13 @@ class Measure:
 
     def holds(self, ours, ratio):
         if not self.bounds():
-            return None  # reported only
+            return None  # The row is only reported.
         return all((value >= bound) if sign == ">=" else (value <= bound)
                    for of_ratio, sign, bound in self.bounds() for value in [ratio if of_ratio else ours])
 
 
 def sample_group(runs, measures, rounds, watch, failures):
-    """Takes samples of all runs in turn until every measure has `rounds` comparable ones of both sides."""
+    """Takes samples of all runs in turn until every measure has `rounds` comparable samples of both sides."""
     samples = {name: [] for name in runs}
 
     def lacks(measure):
@@ -67,7 +68,7 @@ def sample_group(runs, measures, rounds, watch, failures):
 def result(measure, samples, failures):
     sides = samples[measure.ours], samples[measure.reference]
     states = [compared(*state) for state in by_state(*sides)]
-    # When nothing may be compared, what there is is still shown.
+    # The samples are shown even when none may be compared.
     shown_state = compared(*comparable(*sides)) if states else compared(*sides) | {"ratio": None}
     ratio = shown_state["ratio"]
     return row(measure.name, measure.unit, measure.goal(), **shown_state, by_distance=states,
@@ -84,8 +85,8 @@ def compared(ours, reference):
 
 
 def row(measure, unit, goal, **known):
-    """A row of the table and of the JSON file. `samples` counts the reference's and ours; `by_distance` has the same
-    numbers for every distance of the cores that both sides met, the table's one among them."""
+    """Returns a row of the table and of the JSON file. `samples` counts the reference's and ours. `by_distance` has the
+    same numbers for every distance of the cores that both sides met, including the one in the table."""
     return {"measure": measure, "unit": unit, "reference": None, "ours": None, "ratio": None, "goal": goal,
             "holds": None, "samples": [0, 0], "core_distance_ns": None, "by_distance": [], "failed": None} | known
 
@@ -114,8 +115,8 @@ def print_table(rows):
 
 
 def write(rows, file):
-    """Prints the table, and writes the JSON file, if any. Returns the exit status: 0, when all ran and every goal
-    holds."""
+    """Prints the table and writes the JSON file if one is given. Returns the exit status, which is 0 if all ran and
+    every goal holds."""
     print_table(rows)
     if file:
         file.write_text(json.dumps(rows, indent=2) + "\n")

@@ -47,7 +47,8 @@ def main(folder, *sources):
     print("-Wl,--whole-archive", *[folder / archive for archive in archives], "-Wl,--no-whole-archive", sep="\n")
     print("-Wl,--exclude-libs," + ":".join(hidden))
     print(*[f"-Wl,--wrap={name}" for name in (*WRAPPED, *replaced(sources))], sep="\n")
-    print(*[f"-l{name}" for name in present], sep="\n")   # meson passes --as-needed, which drops unneeded ones
+    # Meson passes --as-needed, which drops those that are not needed.
+    print(*[f"-l{name}" for name in present], sep="\n")
 
 
 if __name__ == "__main__":
