@@ -1,21 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The TENT engine for C programs, with the names of Mooncake's C API. Link with librove-tent (pkg-config rove-tent).
- * C++ programs include <rove/tent.hpp>, which describes each call, and each field, in more detail.
+ * <rove/tent.hpp> has the same calls for C++, and in addition deadlines and names of policies for requests.
  *
  * RETURN VALUES. Unless described otherwise, a function returns 0, or the negative of an error code (enum tent_code),
  * and then tent_last_error() returns the text. Every function may return these two errors, so that they are not
  * repeated below:
  *   -TENT_INVALID_ARGUMENT   a required pointer is NULL, the engine's handle included
  *   -TENT_INTERNAL_ERROR     there is no memory or no thread, or the engine belongs to the process that called fork()
- * No C++ exception leaves a function.
+ * Pointers are required unless described otherwise. On an error, output arguments have no meaning unless described
+ * otherwise. No C++ exception leaves a function.
  *
- * THREADS. Any thread may call any function at any time, with three exceptions: tent_destroy_engine() must be the last
- * call with that engine, a struct is used by one thread at a time, and tent_load_config_from_file(), tent_set_config()
- * and tent_last_error() work on data of the calling thread.
+ * THREADS. Any thread may call any function at any time, with these exceptions. tent_destroy_engine() must be the last
+ * call with that engine. No other call with the same batch may be in progress during tent_free_batch(). A struct is
+ * used by one thread at a time. tent_load_config_from_file(), tent_set_config(), tent_create_engine() and
+ * tent_last_error() work on data of the calling thread. No function may be called in a signal handler. The engine's own
+ * threads block all signals.
  *
- * FORK. A child of fork() cannot use its parent's engines and must create its own. It may call
- * tent_destroy_engine(), which leaves the parent's engine alone.
+ * WAITING. Functions described as waiting may block their thread for the time that is given. The others return at once,
+ * but may wait for a lock that another thread holds for a short time.
+ *
+ * PROCESSES. A process may create several engines, at any time; nothing needs to be initialised before. An engine may
+ * still exist when the process ends. A child of fork() cannot use its parent's engines and must create its own. It may
+ * call tent_destroy_engine(), which leaves the parent's engine alone. Its engines have no rove devices if the parent
+ * had opened them, and then use TCP and SHM.
  *
  * UNITS. Lengths and sizes are in bytes.
  *
@@ -31,23 +39,38 @@
 extern "C" {
 #endif
 
-/* Error codes. Functions return them negated. The numbers are part of the ABI. */
+/*
+ * Error codes. Functions return them negated. The numbers are part of the ABI. Unless a function says otherwise, a call
+ * that returns an error has changed nothing. A repeated call may succeed only after the event that "retry" names;
+ * without a "retry" it fails again until the program or the configuration is changed.
+ */
 enum tent_code {
     TENT_OK = 0,
-    TENT_INVALID_ARGUMENT = 1,       /* a value, key or combination that is never accepted */
-    TENT_TOO_MANY_REQUESTS = 2,      /* no room; try again after a request has completed */
-    TENT_ADDRESS_NOT_REGISTERED = 3, /* a range that is not within one registered buffer, here or at the peer */
-    TENT_DEVICE_NOT_FOUND = 4,       /* no available device or transport can carry the request */
-    TENT_INVALID_ENTRY = 5,          /* a segment handle that is not open */
-    TENT_INVALID_METADATA_TYPE = 6,  /* an unknown `metadata_type` in the configuration */
-    TENT_NEEDS_REFRESH_CACHE = 7,    /* the peer was restarted with other devices: close its segment and open it */
-    TENT_RDMA_ERROR = 100,           /* a device refused to register memory */
-    TENT_CUDA_ERROR = 101,           /* Mooncake's; rove does not return it */
-    TENT_METADATA_ERROR = 131,       /* the metadata store failed */
-    TENT_RPC_SERVICE_ERROR = 132,    /* the peer's process does not answer, or this engine cannot listen */
-    TENT_MALFORMED_JSON = 133,       /* a configuration (TOML or JSON) that cannot be read or parsed */
-    TENT_INTERNAL_ERROR = 199,       /* the system lacks memory, a thread, a socket, or io_uring */
-    TENT_NOT_IMPLEMENTED = 200       /* Mooncake's; rove does not return it */
+    /* A wrong value, an unknown key or object, or a combination that is not allowed. Some functions also return it for
+       a state that ends, such as memory that is in use; they say so, and when to retry. */
+    TENT_INVALID_ARGUMENT = 1,
+    /* A limit is reached; the function says which one, and when to retry. */
+    TENT_TOO_MANY_REQUESTS = 2,
+    /* A range is not within one registered buffer, here or at the peer. Retry after it has been registered. */
+    TENT_ADDRESS_NOT_REGISTERED = 3,
+    /* No transport can carry the request now. Retry when a port has a link again or another transport is available. */
+    TENT_DEVICE_NOT_FOUND = 4,
+    TENT_INVALID_ENTRY = 5,         /* a segment handle that is not open */
+    TENT_INVALID_METADATA_TYPE = 6, /* an unknown `metadata_type` in the configuration */
+    /* The peer's process was restarted with other devices. Close its segment, open it again, and retry. */
+    TENT_NEEDS_REFRESH_CACHE = 7,
+    TENT_RDMA_ERROR = 100, /* a device refused to register memory */
+    TENT_CUDA_ERROR = 101, /* Mooncake's; rove does not return it */
+    /* The metadata store refused, or did not answer. Retry when it is reachable. */
+    TENT_METADATA_ERROR = 131,
+    /* The peer's process has ended, does not answer, or refuses this engine. Retry when it is running. From
+       tent_create_engine(): this engine cannot listen. */
+    TENT_RPC_SERVICE_ERROR = 132,
+    TENT_MALFORMED_JSON = 133, /* a configuration (TOML or JSON) that cannot be read or parsed */
+    /* The system lacks memory, a thread, a socket, or io_uring: retry when it has them. Or the engine belongs to the
+       process that called fork(). */
+    TENT_INTERNAL_ERROR = 199,
+    TENT_NOT_IMPLEMENTED = 200 /* Mooncake's; rove does not return it */
 };
 
 /* The direction of a request: READ copies from the target to `source`, WRITE from `source` to the target. */
@@ -64,12 +87,12 @@ enum tent_transfer_status {
     STATUS_FAILED = 6     /* the peer refused or disappeared, or no transport is left */
 };
 
-/* The access that other processes have to a registered buffer. The process that registered it may always use it as the
-   source of a request. */
+/* The access to a registered buffer as the target of requests, both of other processes and of its own process with
+   LOCAL_SEGMENT_ID. A buffer of any permission can be the source of its own process's requests. */
 enum tent_permission {
-    PERM_LOCAL_READ_WRITE = 0, /* others have no access */
-    PERM_GLOBAL_READ_ONLY = 1, /* others may READ */
-    PERM_GLOBAL_READ_WRITE = 2 /* others may READ and WRITE */
+    PERM_LOCAL_READ_WRITE = 0, /* no access: requests get -TENT_ADDRESS_NOT_REGISTERED when they are submitted */
+    PERM_GLOBAL_READ_ONLY = 1, /* READ; a WRITE gets -TENT_INVALID_ARGUMENT when it is submitted */
+    PERM_GLOBAL_READ_WRITE = 2 /* READ and WRITE */
 };
 
 /* The transports. rove carries data by RDMA, SHM, IOURING (files) and TCP. The others can be named and are never
@@ -95,12 +118,13 @@ enum tent_segment_type { TYPE_MEMORY = 0, TYPE_FILE = 1 };
 
 /* An engine. tent_create_engine() returns it, tent_destroy_engine() ends it. */
 typedef void* tent_engine_t;
-/* The handle of an open segment, valid within one engine until tent_close_segment(). */
+/* The handle of an open segment, valid within one engine until tent_close_segment(). It stays valid when the segment's
+   process ends: requests fail then, and succeed again when the process has returned with the same name and devices. */
 typedef uint64_t tent_segment_id_t;
 /* The handle of a batch, valid within one engine until tent_free_batch(). 0 is never a batch. */
 typedef uint64_t tent_batch_id_t;
 
-/* The handle of the engine's own segment, which is always open. */
+/* The handle of the engine's own segment, which is always open: requests may use it without tent_open_segment(). */
 #ifndef LOCAL_SEGMENT_ID
 #define LOCAL_SEGMENT_ID (0ull)
 #endif
@@ -108,12 +132,16 @@ typedef uint64_t tent_batch_id_t;
 /* A transfer between local memory and a segment. */
 typedef struct tent_request {
     int opcode;                  /* enum tent_opcode */
-    void* source;                /* local memory within one registered buffer */
-    tent_segment_id_t target_id; /* the segment */
-    uint64_t target_offset;      /* the address in the owner's process, or the offset in the file in bytes */
-    uint64_t length;             /* 1 to 2^45 bytes */
-    int priority;                /* 0 high, 1 medium, 2 low */
-    int transport_hint;          /* enum tent_transport: the transport to try first, or TRANSPORT_UNSPEC */
+    void* source;                /* local memory within one registered buffer; the destination of a READ */
+    tent_segment_id_t target_id; /* the segment, from tent_open_segment(), or LOCAL_SEGMENT_ID */
+    /* The address in the owner's process, or the offset in the file in bytes. [target_offset, target_offset + length)
+       must be within one of the target's buffers. No alignment is needed. */
+    uint64_t target_offset;
+    uint64_t length; /* 1 to 2^45 bytes */
+    /* 0 high, 1 medium, 2 low. The engine sends slices of a lower number first. A request of which nothing was sent for
+       `priority_promotion_timeout_us` of the configuration (10 ms by default) moves one level up. */
+    int priority;
+    int transport_hint; /* enum tent_transport: the transport to try first; TRANSPORT_UNSPEC for the policy's choice */
 } tent_request_t;
 
 /* The state of a request, or of a batch. */
@@ -124,8 +152,10 @@ typedef struct tent_status {
 
 /* The options for registering or allocating memory. */
 typedef struct tent_memory_options {
-    char location[64]; /* "cpu:N" for NUMA node N, "cpu", "*" or "" for no particular node; NUL-terminated */
-    int permission;    /* enum tent_permission; 0 gives others no access */
+    /* "cpu:N" for NUMA node N, or "cpu", "*" or "" for no particular node; NUL-terminated. Devices near the node are
+       preferred for the memory. Without a node, registering asks the kernel for that of the pages. */
+    char location[64];
+    int permission; /* enum tent_permission; 0 gives no access as a target */
     /* Mooncake has these; rove ignores them. Memory is registered for all transports, and rove names shared memory. */
     int transport_type;
     char shm_path[256];
@@ -133,7 +163,7 @@ typedef struct tent_memory_options {
     int internal;
 } tent_memory_options_t;
 
-/* A buffer of a segment that other processes may access. */
+/* A buffer of a segment that requests may use as their target. */
 struct tent_buffer_info {
     uint64_t base, length; /* the address in the owner's process (0 for a file), and the bytes from there */
     char location[64];     /* see tent_memory_options */
@@ -144,10 +174,10 @@ typedef struct tent_buffer_info tent_buffer_info_t;
 typedef struct tent_segment_info {
     int type;                         /* enum tent_segment_type */
     int num_buffers;                  /* the number of elements of `buffers` */
-    struct tent_buffer_info* buffers; /* allocated by tent_get_segment_info() */
+    struct tent_buffer_info* buffers; /* sorted by address; allocated by tent_get_segment_info() */
 } tent_segment_info_t;
 
-/* A received notification. */
+/* A received notification. A NUL character in the sender's text ends it here. */
 struct tent_notifi_record {
     tent_segment_id_t handle; /* always 0: the sender is not reported */
     char name[256];           /* a NUL-terminated string */
@@ -163,8 +193,8 @@ typedef struct tent_notifi_info {
 
 /* The load of one local device. */
 typedef struct tent_nic_load_stat {
-    char device_name[64];
-    uint64_t inflight_bytes;   /* this engine's bytes that were assigned to the device and are not completed */
+    char device_name[64];      /* the name in verbs (ibv_get_device_name()), such as "rove0"; NUL-terminated */
+    uint64_t inflight_bytes;   /* bytes of this engine's requests that are assigned to the device and not completed */
     double ewma_bandwidth_bps; /* the learned bandwidth in bytes (not bits) per second */
 } tent_nic_load_stat_t;
 
@@ -181,17 +211,21 @@ const char* tent_last_error(void);
 
 /*
  * Names the configuration for engines that the calling thread creates later. `path` is a file (TOML, or JSON if it
- * begins with '{'), or JSON text itself. "" means the default: the file, or JSON, in the environment's MC_TENT_CONF, if
- * any, which set-user-ID programs ignore. JSON text begins with '{'. Keys that tent_set_config() has set are kept. The
- * string is copied. The file is read by tent_create_engine(), so errors in it are reported there.
+ * begins with '{'), or JSON text itself, which begins with '{'. "" means the default: the file, or JSON, in the
+ * environment's MC_TENT_CONF, if any, which set-user-ID programs ignore. Keys that tent_set_config() has set are kept.
+ * The string is copied. The file is read by tent_create_engine(), so errors in it are reported there. A new thread
+ * begins with "" and no keys.
  */
 int tent_load_config_from_file(const char* path);
 
 /*
- * Sets a key for engines that the calling thread creates later. `key` is a path such as
- * "transports/rdma/enable_smart_scheduling"; `value` is its value as text. It replaces the value in the file and is
- * itself replaced by an environment variable for the same key. Both strings are copied. tent_create_engine() checks
- * them.
+ * Sets a key for engines that the calling thread creates later. `key` is a path of table and key names with '/' or '.'
+ * between them, such as "transports/rdma/enable_smart_scheduling". `value` is written as in TOML: false, 65536, 0.5,
+ * "etcd" in quotes, ["rove0", "rove1"]. A text that is not a TOML value, such as etcd or 10.0.0.1:2379, is a string as
+ * it is; a string that could be read as another value needs the quotes. It replaces the value in the file and that of
+ * an earlier call, and is itself replaced by an environment variable for the same key. Both strings are copied.
+ * tent_create_engine() checks them. All keys, with their defaults and the environment variables, are in the manual page
+ * rove-tent.toml(5), and in share/rove/config/tent/engine.toml of the installation's prefix.
  */
 int tent_set_config(const char* key, const char* value);
 
@@ -199,16 +233,18 @@ int tent_set_config(const char* key, const char* value);
 
 /*
  * Creates and starts an engine with the configuration of the calling thread. Opens the devices, listens for peers, and
- * starts threads. Returns NULL on failure, and tent_last_error() returns the reason: the configuration cannot be read
- * or has an invalid value, a port or address cannot be listened on, the metadata store fails, or the system lacks
- * resources.
+ * starts threads. May wait some seconds for a name server or the metadata store. Returns NULL on failure, and
+ * tent_last_error() returns the reason: the configuration cannot be read or has an invalid value, a port or address
+ * cannot be listened on, the metadata store fails, too many processes share the time slots, or the system lacks
+ * resources. A device that cannot be used is skipped, with a warning on standard error.
  */
 tent_engine_t tent_create_engine(void);
 
 /*
  * Stops an engine and frees it, with its batches, its segment handles, and memory from tent_allocate_memory(). NULL is
  * allowed. Requests that are not finished are abandoned, with any part of the data carried; registered memory may be
- * freed as soon as the function returns. No other call with this engine may be in progress or follow.
+ * freed as soon as the function returns. No other call with this engine may be in progress or follow. May wait some
+ * seconds for the end of calls of the kernel.
  */
 void tent_destroy_engine(tent_engine_t engine);
 
@@ -218,13 +254,15 @@ int tent_available(tent_engine_t engine);
 /*
  * Writes the name of the engine's segment, for tent_open_segment() in other processes, to `buffer` of `length` bytes,
  * with a NUL at its end. Fails with -TENT_INVALID_ARGUMENT if it does not fit; 256 bytes are enough unless the
- * configuration sets a longer name.
+ * configuration sets a longer name. In a child of fork() it succeeds and
+ * writes "".
  */
 int tent_segment_name(tent_engine_t engine, char* buffer, size_t length);
 
 /*
  * Writes the host at which peers reach the engine to `address` of `length` bytes, with a NUL at its end, and the TCP
  * port on which it listens to *port, in host byte order. Fails with -TENT_INVALID_ARGUMENT if the host does not fit.
+ * In a child of fork() it succeeds and writes "" and 0.
  */
 int tent_rpc_server_addr_port(tent_engine_t engine, char* address, size_t length, uint16_t* port);
 
@@ -233,27 +271,34 @@ int tent_rpc_server_addr_port(tent_engine_t engine, char* address, size_t length
 /*
  * Opens a segment and writes its handle to *handle. `name` is the name of another engine's segment (HOST:PORT if
  * `metadata_type` is "p2p", else its name in the metadata store), "file:///PATH" for a file or block device of this
- * machine, or "" or the own name for the own segment, whose handle is LOCAL_SEGMENT_ID. Each success needs one
- * tent_close_segment(). Waits for the peer's answer for up to some seconds.
- * Errors: -TENT_INVALID_ARGUMENT (the name has a wrong form or is not in the store; the file cannot be opened, is
- * empty, or is neither a regular file nor a block device), -TENT_RPC_SERVICE_ERROR (the peer does not answer, or
- * refuses this engine), -TENT_METADATA_ERROR (the metadata store failed), -TENT_INTERNAL_ERROR (the kernel offers no
- * io_uring, which files need).
+ * machine, or "" or the own name for the own segment, whose handle is LOCAL_SEGMENT_ID. Each success returns another
+ * handle, also for a segment that is open already (except the own one), and each handle needs one tent_close_segment().
+ * The first open waits for the peer, for up to about 7 s, and for the metadata store, for up to 2 s per server.
+ *
+ * A file must exist. If this process may only read it, it is opened for READs, and WRITEs get -TENT_INVALID_ARGUMENT
+ * when they are submitted. It is used from offset 0 to the end that it has at this time; tent_get_segment_info(), and a
+ * request beyond that end, ask for its length again.
+ *
+ * Errors: -TENT_INVALID_ARGUMENT (the name has a wrong form or is not in the store: retry when the process has started;
+ * the file cannot be opened, is empty, or is neither a regular file nor a block device), -TENT_RPC_SERVICE_ERROR (the
+ * peer does not answer, or refuses this engine), -TENT_METADATA_ERROR (the metadata store failed), -TENT_INTERNAL_ERROR
+ * (the kernel offers no io_uring, which files need).
  */
 int tent_open_segment(tent_engine_t engine, tent_segment_id_t* handle, const char* name);
 
 /*
- * Closes a segment. Its handle becomes invalid; requests in progress continue to their end. LOCAL_SEGMENT_ID is
- * accepted and stays open. Fails with -TENT_INVALID_ENTRY if the handle is not open.
+ * Closes a handle, which becomes invalid; tent_open_segment() may return its number again. Other handles of the segment
+ * stay open, and requests in progress continue to their end. LOCAL_SEGMENT_ID is accepted and stays open. Fails with
+ * -TENT_INVALID_ENTRY if the handle is not open.
  */
 int tent_close_segment(tent_engine_t engine, tent_segment_id_t handle);
 
 /*
  * Asks a segment's process (or the file) for its buffers and writes them to *info, which the caller frees with
- * tent_free_segment_info(). Buffers with PERM_LOCAL_READ_WRITE are not listed. On failure *info is empty.
- * Errors: -TENT_INVALID_ENTRY (handle not open), -TENT_RPC_SERVICE_ERROR (the process does not answer or has ended),
- * -TENT_NEEDS_REFRESH_CACHE (it was restarted with other devices), -TENT_INVALID_ARGUMENT (the file cannot be opened
- * any more).
+ * tent_free_segment_info(). Buffers with PERM_LOCAL_READ_WRITE are not listed. Waits for the answer, for up to about 3
+ * seconds. The old content of *info is not freed. On failure *info is empty. Errors: -TENT_INVALID_ENTRY (handle not
+ * open), -TENT_RPC_SERVICE_ERROR (the process does not answer or has ended), -TENT_NEEDS_REFRESH_CACHE (it was
+ * restarted with other devices), -TENT_INVALID_ARGUMENT (the file cannot be opened any more, or is empty).
  */
 int tent_get_segment_info(tent_engine_t engine, tent_segment_id_t handle, tent_segment_info_t* info);
 
@@ -272,36 +317,41 @@ int tent_probe_peer_alive(tent_engine_t engine, tent_segment_id_t handle);
 /*
  * Allocates `size` bytes (at least 1) and registers them with PERM_GLOBAL_READ_WRITE. The address goes to *address.
  * Processes of the same user and network namespace on this machine can map the memory, which makes the SHM transport
- * possible. The memory is zeroed and aligned to a page. `location` is as in tent_memory_options; NULL means any node.
- * The memory comes from another node if that one is full. Free it with tent_free_memory(), or with the engine.
+ * possible. The memory is zeroed and aligned to a page (a huge page with `huge_pages` of the configuration).
+ * `location` is as in tent_memory_options; NULL means no particular node. All pages are allocated during the call, from
+ * another node if that one is full. Free the memory with tent_free_memory(), or with the engine.
  * Errors: -TENT_INVALID_ARGUMENT (size 0, or the location), -TENT_INTERNAL_ERROR (no memory), -TENT_RDMA_ERROR (a
  * device does not register it).
  */
 int tent_allocate_memory(tent_engine_t engine, void** address, size_t size, const char* location);
 
 /* Does the same with the location and permission of *options. With PERM_LOCAL_READ_WRITE no other process can map it.
- */
+   Further error: -TENT_INVALID_ARGUMENT (an unknown permission). */
 int tent_allocate_memory_ex(tent_engine_t engine, void** address, size_t size, const tent_memory_options_t* options);
 
 /*
- * Unregisters and unmaps memory from tent_allocate_memory(). `address` is its start.
- * Errors: -TENT_ADDRESS_NOT_REGISTERED (this engine did not allocate it), -TENT_INVALID_ARGUMENT (requests in progress
- * use it, or the program has registered it or a part of it itself and not unregistered that). After an error the memory
- * stays as it is.
+ * Unregisters and unmaps memory from tent_allocate_memory(). `address` is its start. Ends the access of peers as
+ * tent_unregister_memory() does; a copy over SHM that completes later affects no memory of this process.
+ * Errors: -TENT_ADDRESS_NOT_REGISTERED (this engine did not allocate it), -TENT_INVALID_ARGUMENT (it is in use, as for
+ * tent_unregister_memory(): retry after the requests have ended; or the program has registered it or a part of it
+ * itself and not unregistered that). After an error the memory stays as it is.
  */
 int tent_free_memory(tent_engine_t engine, void* address);
 
 /*
  * Registers [address, address + size) with PERM_GLOBAL_READ_WRITE. The program must keep it mapped until it has
- * unregistered it. The same range may be registered again, with the same permission, and is then unregistered as often.
- * Different ranges may overlap.
+ * unregistered it. The same range may be registered again, with the same permission, and is then unregistered as often;
+ * its location stays that of the first time. Different ranges may overlap; a request uses the buffer with the highest
+ * address that contains its range. A process may register 100 000 buffers for others: with more, opening its segment
+ * fails. The call waits for the devices, which takes longer for larger ranges.
  * Errors: -TENT_INVALID_ARGUMENT  NULL, size 0, a range beyond the address space, an unknown permission or location, or
  *                                 a range that is registered with another permission
  *         -TENT_RDMA_ERROR        a device refuses, for example because the range is not mapped
  */
 int tent_register_memory(tent_engine_t engine, void* address, size_t size);
 
-/* Does the same with `permission` (enum tent_permission). Only PERM_GLOBAL_READ_ONLY accepts a read-only mapping. */
+/* Does the same with `permission` (enum tent_permission). A read-only mapping needs PERM_GLOBAL_READ_ONLY. Devices
+   refuse it with another permission (-TENT_RDMA_ERROR); an engine without devices does not check it. */
 int tent_register_memory_with_perm(tent_engine_t engine, void* address, size_t size, int permission);
 
 /* Does the same with the location and permission of *options. */
@@ -319,10 +369,17 @@ int tent_register_memory_batch_ex(tent_engine_t engine, void** addresses, const 
                                   const tent_memory_options_t* options);
 
 /*
- * Takes back one registration of [address, address + size), also that of tent_allocate_memory(), which leaves the
- * memory itself. Size 0 means the range that was registered last at `address`. The call does not wait for requests of
- * other processes, which fail from then on. Errors: -TENT_ADDRESS_NOT_REGISTERED (exactly this range is not
- * registered), -TENT_INVALID_ARGUMENT (requests in progress use it; then it stays).
+ * Takes back one registration of exactly [address, address + size). For a range from tent_allocate_memory() this may be
+ * the engine's own one; the memory stays allocated. Size 0 means the range that was registered last at `address`.
+ *
+ * The end of a range's last registration ends the access of peers. Their requests to it, also those in progress, end as
+ * FAILED, unless another registration contains them. When the call returns, no device and no connection accesses the
+ * memory, so the program may unmap or reuse it. There is one exception: a peer that has begun to copy to or from memory
+ * of tent_allocate_memory() over SHM completes that copy after the return.
+ *
+ * The call does not wait for requests. Errors: -TENT_ADDRESS_NOT_REGISTERED (exactly this range is not registered),
+ * -TENT_INVALID_ARGUMENT (it is the source of a request in progress, or a peer transfers to or from it over TCP at this
+ * moment: it stays registered, retry after these have ended).
  */
 int tent_unregister_memory(tent_engine_t engine, void* address, size_t size);
 
@@ -335,14 +392,16 @@ int tent_unregister_memory_batch(tent_engine_t engine, void** addresses, const s
 /* ---- Transfers ---- */
 
 /*
- * Creates a batch for 1 to 65 536 requests. Returns its handle, or 0 on failure: `size` is out of range, or 16 384
- * batches exist. Free it with tent_free_batch().
+ * Creates a batch for 1 to 65 536 requests. Returns its handle, or 0 on failure: `size` is out of range, `engine` is
+ * NULL or belongs to the process that called fork(), or 16 384 batches exist: then retry after a batch was freed and
+ * its requests have ended. Free it with tent_free_batch(). Handles are not used again.
  */
 tent_batch_id_t tent_allocate_batch(tent_engine_t engine, size_t size);
 
 /*
- * Frees a batch. Its handle becomes invalid at once. Requests in progress continue, unobserved, and their memory must
- * stay until they end: ask for the status first. Fails with -TENT_INVALID_ARGUMENT if the batch does not exist.
+ * Frees a batch. Its handle becomes invalid at once, and no other call with it may be in progress. Its requests in
+ * progress continue, unobserved, and their memory must stay until they end: ask for the status first. Fails with
+ * -TENT_INVALID_ARGUMENT if the batch does not exist.
  */
 int tent_free_batch(tent_engine_t engine, tent_batch_id_t batch);
 
@@ -350,46 +409,59 @@ int tent_free_batch(tent_engine_t engine, tent_batch_id_t batch);
  * Submits `count` requests, all of them or, on an error, none. The requests are copied; the memory at `source` must
  * stay registered and, for a WRITE, unchanged until the request is final. Requests of a batch are numbered from 0 in
  * the order of submission, across calls: these numbers are the `task` of the functions below. A batch holds its size in
- * requests in all; finished ones do not make room. Requests are independent and may finish in any order. Usually
- * returns at once; waits for the peer if the target's buffers must be asked for.
- * Errors: -TENT_INVALID_ARGUMENT        a field is out of range, the batch does not exist, the target may only be read,
- *                                       the source of a READ is a read-only mapping, the transport_hint is not
- *                                       available, or no policy matches although the configuration says strict = true
- *         -TENT_ADDRESS_NOT_REGISTERED  the source or the target is not within one registered buffer
- *         -TENT_INVALID_ENTRY           the segment handle is not open
- *         -TENT_TOO_MANY_REQUESTS       the batch or the engine has no room
- *         -TENT_RPC_SERVICE_ERROR       the peer's process has ended or does not answer
- *         -TENT_NEEDS_REFRESH_CACHE     the peer was restarted with other devices
- *         -TENT_DEVICE_NOT_FOUND        no transport can carry a request now
+ * requests in all; finished ones do not make room. Requests are independent and may finish in any order. A count of 0
+ * does nothing, but `requests` must not be NULL. Usually returns at once. If the target's buffers must be asked for,
+ * waits for the peer for up to about 3 s.
+ *
+ * Errors:
+ *   -TENT_INVALID_ARGUMENT        a field is out of range, the batch does not exist, the target may only be read, the
+ *                                 source of a READ is a read-only mapping, the transport_hint is not available now, or
+ *                                 no policy matches although `strict` is true in the configuration
+ *   -TENT_TOO_MANY_REQUESTS       the batch has less room than `count`, and never gets more: use another batch. Or the
+ *                                 engine lacks slices (262 144 in all): retry after a request has ended, or with fewer
+ *                                 requests at once. The text tells which of the two. A program that counts the requests
+ *                                 of its batches meets the second one only.
+ *   -TENT_ADDRESS_NOT_REGISTERED  the source, or the target, is not within one registered buffer, or beyond the file's
+ *                                 end
+ *   -TENT_INVALID_ENTRY           the segment handle is not open
+ *   -TENT_RPC_SERVICE_ERROR       the peer's process has ended or does not answer
+ *   -TENT_NEEDS_REFRESH_CACHE     the peer's process was restarted with other devices
+ *   -TENT_DEVICE_NOT_FOUND        no transport can carry a request now
  */
 int tent_submit(tent_engine_t engine, tent_batch_id_t batch, const tent_request_t* requests, size_t count);
 
 /*
- * Does the same, and sends a notification to each target process once all of these requests are COMPLETED. `name` has
- * up to 255 bytes, `message` up to 4095 (else -TENT_INVALID_ARGUMENT); both are copied. If a request ends otherwise,
- * nothing is sent. A notification that the target cannot take is lost, with a warning on this process's standard error.
+ * Does the same, and notifies the target processes after the data. When all of these requests are COMPLETED, the engine
+ * sends one notification to each process that is the target of one or more of them, and none for files. If one of the
+ * requests ends otherwise, no process is notified. Notifications to one process keep the order in which their requests
+ * completed. A notification that a process does not accept (see tent_send_notifs()) is lost, with a warning on this
+ * process's standard error. `name` has up to 255 bytes, `message` up to 4095 (else -TENT_INVALID_ARGUMENT); both are
+ * copied.
  */
 int tent_submit_notif(tent_engine_t engine, tent_batch_id_t batch, const tent_request_t* requests, size_t count,
                       const char* name, const char* message);
 
 /*
- * Asks to stop request `task` of a batch. Returns before it ends: bytes that are posted are still carried, the rest is
- * dropped. It ends as CANCELED, or as COMPLETED if nothing was left to drop. Its memory must stay until then. Fails
- * with -TENT_INVALID_ARGUMENT if the batch or the task does not exist.
+ * Asks to stop request `task` of a batch. Returns before it ends: slices in flight still complete, the rest is dropped.
+ * It ends as CANCELED, or as COMPLETED if nothing was left to drop. Its memory must stay until then. A request that is
+ * final stays as it is, and the call returns 0. Fails with -TENT_INVALID_ARGUMENT if the batch or the task does not
+ * exist.
  */
 int tent_cancel_task(tent_engine_t engine, tent_batch_id_t batch, size_t task);
 
 /*
  * Writes the state of request `task` of a batch to *status. Does not wait. The call also drives the transfer: a program
- * that polls in a loop gets the lowest latency. After COMPLETED all bytes are at their destination; after FAILED,
- * TIMEOUT or CANCELED any part of them may be. After each final state the engine no longer accesses the memory. Fails
- * with -TENT_INVALID_ARGUMENT if the batch or the task does not exist.
+ * that polls in a loop gets the lowest latency; without calls a thread of the engine does it. After COMPLETED all bytes
+ * are at their destination; those of a file are in the kernel's cache, and fsync(2) puts them on the disk. After
+ * FAILED, TIMEOUT or CANCELED any part of them may be. After each final state the
+ * engine no longer accesses the memory. Fails with -TENT_INVALID_ARGUMENT if the batch or the task does not exist.
  */
 int tent_task_status(tent_engine_t engine, tent_batch_id_t batch, size_t task, tent_status_t* status);
 
 /*
  * Does the same for all requests of a batch. On entry *count is the room in `list`, in elements; on return it is the
- * number of requests submitted to the batch, of which at most the first (room) are written. `list` must not be NULL.
+ * number of requests submitted to the batch, of which at most the first (room) are written. `list` must not be NULL. On
+ * an error *count is unchanged.
  */
 int tent_task_status_list(tent_engine_t engine, tent_batch_id_t batch, tent_status_t* list, size_t* count);
 
@@ -403,16 +475,17 @@ int tent_overall_status(tent_engine_t engine, tent_batch_id_t batch, tent_status
 
 /*
  * Sends a notification to the process of segment `target` and waits for its answer, for up to 3 s. `name` has up to 255
- * bytes, `message` up to 4095. Errors: -TENT_INVALID_ARGUMENT (too long, or the segment is a file), -TENT_INVALID_ENTRY
- * (handle not open), -TENT_RPC_SERVICE_ERROR (no answer, or 4096 notifications wait there), -TENT_NEEDS_REFRESH_CACHE
- * (the process was restarted with other devices).
+ * bytes, `message` up to 4095. Both are UTF-8; bytes that are not arrive as U+FFFD. Errors: -TENT_INVALID_ARGUMENT (too
+ * long, or the segment is a file), -TENT_INVALID_ENTRY (handle not open), -TENT_RPC_SERVICE_ERROR (no answer, after
+ * which the notification may still arrive; or 4096 notifications wait there: retry after the peer has received them),
+ * -TENT_NEEDS_REFRESH_CACHE (the process was restarted with other devices).
  */
 int tent_send_notifs(tent_engine_t engine, tent_segment_id_t target, const char* name, const char* message);
 
 /*
- * Moves all received notifications, in the order of arrival, to *info; free them with tent_free_notifs(). Does not
- * wait: without notifications it returns 0 and num_records is 0. The engine keeps up to 4096 until they are received
- * and refuses more.
+ * Moves all received notifications, in the order of arrival, to *info; free them with tent_free_notifs(). The old
+ * content of *info is not freed. Does not wait: without notifications it returns 0 and num_records is 0. On failure
+ * *info is empty. The engine keeps up to 4096 until they are received and refuses more.
  */
 int tent_recv_notifs(tent_engine_t engine, tent_notifi_info* info);
 
@@ -423,7 +496,8 @@ void tent_free_notifs(tent_notifi_info* info);
 
 /*
  * Writes the load of each local RDMA device. On entry *count is the room in `list`, in elements; on return it is the
- * number of devices, of which at most the first (room) are written. `list` may be NULL if *count is 0.
+ * number of devices, of which at most the first (room) are written. `list` may be NULL if *count is 0. On an error
+ * *count is unchanged.
  */
 int tent_get_nic_load_stats(tent_engine_t engine, tent_nic_load_stat_t* list, size_t* count);
 

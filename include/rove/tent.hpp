@@ -10,14 +10,24 @@
 // Terms. A segment is the registered memory of a process, or a file. A batch is a set of requests that are submitted
 // together or one after another; the n-th request of a batch, from 0, is its task n.
 //
-// Threads. Any thread may call any member function of an engine at any time, except its constructor and destructor. A
-// reference or pointer argument must not be used by two threads at once.
+// Threads. Any thread may call any member function of an engine at any time, with two exceptions: no call may be in
+// progress during the constructor and the destructor, and no call with the same batch during freeBatch(). A reference
+// or pointer argument must not be used by two threads at once. No function may be called in a signal handler. The
+// engine's own threads block all signals.
+//
+// Processes. A process may create several engines, at any time and in any thread; nothing needs to be initialised
+// before. An engine may still exist when the process ends. A child of fork() cannot use its parent's engines and must
+// create its own; it may destroy its copy of the object, which leaves the parent's engine alone. Its engines have no
+// rove devices if the parent had opened them, and then use TCP and SHM.
+//
+// Waiting. Functions described as waiting may block their thread for the time that is given. The others return at once,
+// but may wait for a lock that another thread holds for a short time.
 //
 // Errors. A function that returns a Status may always return two errors, which are not repeated below: the one in
-// startStatus() if the engine has not started, and kInternalError in a child of fork(), which cannot use its parent's
-// engine and must create its own (it may destroy the object, which leaves the parent's engine alone). The text of a
-// Status names the wrong value. Functions throw nothing but std::bad_alloc, and std::system_error if the system has no
-// thread or lock left. On an error, output arguments have no meaning unless described otherwise.
+// startStatus() if the engine has not started, and kInternalError in a child of fork(). <rove/tent_status.h> describes
+// the codes, and when a call that returned one may be repeated. The text of a Status names the wrong value. Functions
+// throw nothing but std::bad_alloc, and std::system_error if the system has no thread or lock left. On an error, output
+// arguments have no meaning unless described otherwise.
 //
 // Units. Lengths and sizes are in bytes.
 #pragma once
@@ -40,23 +50,27 @@ class Engine;
 
 namespace mooncake::tent {
 
-// The handle of an open segment, valid within one engine until closeSegment().
+// The handle of an open segment, valid within one engine until closeSegment(). It stays valid when the segment's
+// process ends: requests fail then, and succeed again when the process has returned with the same name and devices.
 using SegmentID = uint64_t;
 // The handle of a batch, valid within one engine until freeBatch(). 0 is never a batch.
 using BatchID = uint64_t;
-// A place of memory: "cpu:N" is NUMA node N of this host; "cpu" and "*" are no particular node.
+// The place of memory: "cpu:N" is NUMA node N of this host; "cpu" and "*" are no particular node. Other texts, also "",
+// are refused with kInvalidArgument.
 using Location = std::string;
 
 // The location of memory on no particular node.
 inline const std::string kWildcardLocation = "*";
 // The beginning of the segment name of a file; an absolute path follows.
 inline const std::string kLocalFileSegmentPrefix = "file://";
-// The handle of the engine's own segment, which is always open.
+// The handle of the engine's own segment, which is always open: requests may use it without openSegment().
 #ifndef LOCAL_SEGMENT_ID
 #define LOCAL_SEGMENT_ID (0ull)
 #endif
 
-// The priority of a request. Slices of a request with a lower number are sent first.
+// The priority of a request. The engine sends slices of a lower number first. A request of which nothing was sent for
+// `priority_promotion_timeout_us` of the configuration (10 ms by default) moves one level up. Processes keep this order
+// among each other only if they share time slots (`shared_quota_shm_path` of the configuration).
 enum : int { PRIO_HIGH = 0, PRIO_MEDIUM = 1, PRIO_LOW = 2 };
 
 // The transports. rove carries data by RDMA, SHM, IOURING (files) and TCP. Policies may name the others, which are
@@ -75,8 +89,10 @@ enum TransportType : int {
     TPU = 10,
     UB = 11,
     MPCOMM = 12,
-    kNumTransportTypes,
+    kNumTransportTypes,  // the number of values above, UNSPEC included
 };
+// Another name for kNumTransportTypes: the size of an array that is indexed by TransportType. It also counts the
+// transports that are never available.
 inline constexpr int kSupportedTransportTypes = kNumTransportTypes;
 // Returns the name of a transport in configurations, such as "rdma" or "io_uring", or "unknown". The string is static.
 const char* transportTypeName(TransportType type);
@@ -100,13 +116,15 @@ struct Request {
     enum OpCode : int { READ = 0, WRITE = 1 };
 
     OpCode opcode = READ;
-    void* source = nullptr;      // local memory within one registered buffer
-    SegmentID target_id = 0;     // the segment, from openSegment()
-    uint64_t target_offset = 0;  // the address in the owner's process, or the offset in the file in bytes
-    size_t length = 0;           // 1 to 2^45 bytes
-    int priority = PRIO_HIGH;
-    std::optional<std::string> policy_name;  // the policy to use; empty or unset, the first that matches the request
-    TransportType transport_hint = UNSPEC;   // the transport of the first attempt; UNSPEC, the policy's choice
+    void* source = nullptr;   // local memory within one registered buffer; the destination of a READ
+    SegmentID target_id = 0;  // the segment, from openSegment(), or LOCAL_SEGMENT_ID
+    // The address in the owner's process, or the offset in the file in bytes. [target_offset, target_offset + length)
+    // must be within one of the target's buffers. No alignment is needed.
+    uint64_t target_offset = 0;
+    size_t length = 0;                       // 1 to 2^45 bytes
+    int priority = PRIO_HIGH;                // PRIO_HIGH, PRIO_MEDIUM or PRIO_LOW
+    std::optional<std::string> policy_name;  // the policy to use; empty or unset for the first that matches
+    TransportType transport_hint = UNSPEC;   // the transport of the first attempt; UNSPEC for the policy's choice
     // The time in nanoseconds of CLOCK_MONOTONIC (std::chrono::steady_clock) after which no more of the request is
     // sent. It then ends as TIMEOUT as soon as the slices in flight have completed. 0 means no deadline.
     uint64_t deadline_ns = 0;
@@ -133,7 +151,7 @@ struct TransferStatus {
     const char* reason = "";
 };
 
-// A message to the program in another process.
+// A message to the program in another process. Name and text are UTF-8; bytes that are not arrive as U+FFFD.
 struct Notification {
     std::string name;  // up to 255 bytes
     std::string msg;   // up to 4095 bytes
@@ -141,8 +159,10 @@ struct Notification {
 
 // The options for registering or allocating memory.
 struct MemoryOptions {
-    Location location = kWildcardLocation;  // the place of the memory; without a node, its pages decide
-    Permission perm = kGlobalReadWrite;     // the access that others have
+    // Devices near this node are preferred for the memory. Without a node, registering asks the kernel for that of the
+    // pages.
+    Location location = kWildcardLocation;
+    Permission perm = kGlobalReadWrite;  // one of the three values; another one is not detected
     // Mooncake has these; rove ignores them. Memory is registered for all transports, and rove names shared memory.
     TransportType type = UNSPEC;
     std::string shm_path;
@@ -159,20 +179,21 @@ struct SegmentInfo {
         Location location;
     };
     Type type = Memory;
-    // The buffers that this process may READ, sorted by their addresses. A file has one. The list does not show which
-    // of them are kGlobalReadOnly: a WRITE to such a buffer is refused when it is submitted.
+    // The buffers that requests may use as their target, sorted by their addresses. A file has one. The list does not
+    // show which of them are kGlobalReadOnly: a WRITE to such a buffer is refused when it is submitted.
     std::vector<Buffer> buffers;
 };
 
 // The load of one local RDMA device.
 struct NicLoadStats {
-    std::string device_name;
-    uint64_t inflight_bytes = 0;    // this engine's bytes that were assigned to the device and are not completed
+    std::string device_name;        // the name in verbs (ibv_get_device_name()), such as "rove0"
+    uint64_t inflight_bytes = 0;    // bytes of this engine's requests that are assigned to the device and not completed
     double ewma_bandwidth_bps = 0;  // the learned bandwidth in bytes (not bits) per second
 };
 
-// The configuration of an engine, whose constructor copies and checks it. config/tent/engine.toml lists all keys. This
-// is a plain struct, for one thread at a time.
+// The configuration of an engine, whose constructor copies and checks it. All keys, with their defaults, are in the
+// manual page rove-tent.toml(5), and in share/rove/config/tent/engine.toml of the installation's prefix. This is a
+// plain struct, for one thread at a time.
 struct Settings {
     // The path of a file (TOML, or JSON if it begins with '{'), or JSON text itself, which begins with '{'. "" means
     // the file or JSON text in the environment's MC_TENT_CONF, which set-user-ID programs ignore, or, without that, the
@@ -181,21 +202,26 @@ struct Settings {
     // Keys and values that override the file's. If a key occurs twice the later entry applies.
     std::vector<std::pair<std::string, std::string>> values;
 
-    // Adds a key and its value as text: set("transports/rdma/enable_smart_scheduling", "false").
+    // Adds a key and its value. The key is a path of table and key names with '/' or '.' between them. The value is
+    // written as in TOML: false, 65536, 0.5, "etcd" in quotes, ["rove0", "rove1"]. A text that is not a TOML value,
+    // such as etcd or 10.0.0.1:2379, is a string as it is; a string that could be read as another value needs the
+    // quotes. Example: set("transports/rdma/enable_smart_scheduling", "false").
     void set(std::string key, std::string value) { values.emplace_back(std::move(key), std::move(value)); }
 };
 
 // An engine of this process: its registered memory, its connections, and the requests in progress.
 class TransferEngine {
   public:
-    // The constructors start the engine: they open the devices, listen for peers, and start threads. On failure
-    // available() is false and startStatus() has the reason: kMalformedJson (a file that cannot be read or parsed),
-    // kInvalidArgument or kInvalidMetadataType (a value), kRpcServiceError (an address or port that cannot be listened
-    // on), kMetadataError (the metadata store), kTooManyRequests (too many processes share the slots of the priorities)
-    // or kInternalError (the system). A device that cannot be used is left out, with a warning on standard error.
+    // The constructors start the engine: they open the devices, listen for peers, and start threads. They may wait some
+    // seconds for a name server or the metadata store. On failure available() is false and startStatus() has the
+    // reason: kMalformedJson (a file that cannot be read or parsed), kInvalidArgument or kInvalidMetadataType (a value,
+    // which may also be a `local_segment_name` that a running process has), kRpcServiceError (an address or port that
+    // cannot be listened on), kMetadataError (the metadata store), kTooManyRequests (too many processes share the time
+    // slots; retry after one has ended) or kInternalError (the system). A device that cannot be used is skipped, with a
+    // warning on standard error. An object that has not started stays so; create another one to retry.
     //
     // The first one uses Settings{}, the second one Settings{config_path}. Environment variables such as MC_SLICE_SIZE
-    // replace single keys with every constructor; config/tent/engine.toml lists them.
+    // replace single keys with every constructor; rove-tent.toml(5) lists them.
     TransferEngine();
     explicit TransferEngine(const std::string& config_path);
     explicit TransferEngine(const Settings& settings);
@@ -207,14 +233,14 @@ class TransferEngine {
         : TransferEngine(Settings{config == nullptr ? std::string() : config->dump(), {}}) {}
     // Stops the engine. Frees its batches, its segment handles, and memory from allocateLocalMemory(). Requests that
     // are not finished are abandoned, with any part of the data carried. Registered memory may be freed as soon as the
-    // destructor has returned. No other call may be in progress.
+    // destructor has returned. May wait some seconds for the end of calls of the kernel.
     ~TransferEngine();
     TransferEngine(const TransferEngine&) = delete;
     TransferEngine& operator=(const TransferEngine&) = delete;
 
     // Returns true if the engine has started and belongs to this process.
     bool available() const { return engine_ != nullptr; }
-    // Returns the reason why the engine is not available, or kOk.
+    // Returns the reason why the engine is not available, or kOk. The reference is valid as long as this object.
     const Status& startStatus() const { return start_; }
 
     // Returns the name under which other processes open this engine's segment: HOST:PORT if `metadata_type` is "p2p",
@@ -229,13 +255,19 @@ class TransferEngine {
     std::string getLocalTopologyString() const;
 
     // Opens a segment. `name` is another engine's getSegmentName(), "file:///PATH" for a file or block device of this
-    // machine, or "" or the own name for the own segment, whose handle is LOCAL_SEGMENT_ID. Each success needs one
-    // closeSegment(). Waits for the peer's answer for up to some seconds. A file is used from offset 0 to the end that
-    // it has at this time; getSegmentInfo(), and a request beyond that end, ask for its length again.
-    // Errors: kInvalidArgument (the name has a wrong form or is not in the store; the file cannot be opened, is empty,
-    // or is neither a regular file nor a block device), kRpcServiceError (the peer does not answer, or refuses this
-    // engine), kMetadataError (the metadata store failed), kInternalError (the kernel offers no io_uring, which files
-    // need).
+    // machine, or "" or the own name for the own segment, whose handle is LOCAL_SEGMENT_ID. Each success returns
+    // another handle, also for a segment that is open already (except the own one), and each handle needs one
+    // closeSegment(). The first open waits for the peer, for up to about 7 s, and for the metadata store, for up to 2 s
+    // per server.
+    //
+    // A file must exist. If this process may only read it, it is opened for READs, and WRITEs get kInvalidArgument when
+    // they are submitted. It is used from offset 0 to the end that it has at this time; getSegmentInfo(), and a request
+    // beyond that end, ask for its length again.
+    //
+    // Errors: kInvalidArgument (the name has a wrong form or is not in the store: retry when the process has started;
+    // the file cannot be opened, is empty, or is neither a regular file nor a block device), kRpcServiceError (the peer
+    // does not answer, or refuses this engine), kMetadataError (the metadata store failed), kInternalError (the kernel
+    // offers no io_uring, which files need).
     Status openSegment(SegmentID& handle, const std::string& name);
     // Writes a text with which another process can import this engine's segment: its name. Has no errors of its own.
     Status exportLocalSegment(std::string& shared_handle);
@@ -243,115 +275,148 @@ class TransferEngine {
     Status importRemoteSegment(SegmentID& handle, const std::string& shared_handle) {
         return openSegment(handle, shared_handle);
     }
-    // Closes a segment. Its handle becomes invalid; requests in progress continue to their end. LOCAL_SEGMENT_ID is
-    // accepted and stays open. Error: kInvalidEntry (the handle is not open).
+    // Closes a handle, which becomes invalid; openSegment() may return its number again. Other handles of the segment
+    // stay open, and requests in progress continue to their end. LOCAL_SEGMENT_ID is accepted and stays open. Error:
+    // kInvalidEntry (the handle is not open).
     Status closeSegment(SegmentID handle);
     // Asks the segment's process, or the file, for its buffers. Those with kLocalReadWrite are not listed. Waits for
-    // the answer for up to some seconds. Errors: kInvalidEntry (the handle is not open), kRpcServiceError (the process
+    // the answer for up to about 3 s. Errors: kInvalidEntry (the handle is not open), kRpcServiceError (the process
     // does not answer or has ended), kNeedsRefreshCache (it was restarted with other devices), kInvalidArgument (the
-    // file cannot be opened any more).
+    // file cannot be opened any more, or is empty). On an error `info` is unchanged.
     Status getSegmentInfo(SegmentID handle, SegmentInfo& info);
     // Asks the segment's process whether it is alive. Waits for up to one second. Errors: kRpcServiceError (no answer
     // within a second), kInvalidEntry (the handle is not open), kInvalidArgument (the segment is a file),
     // kNeedsRefreshCache (the process was restarted with other devices).
     Status probePeerAliveByID(SegmentID handle);
 
-    // Allocates `size` bytes, at least 1, and registers them. Processes of the same user and network namespace on this
-    // machine, such as the containers of a pod, can map the memory, which makes the SHM transport possible; with
-    // kLocalReadWrite none can. The first form registers with kGlobalReadWrite. The memory is zeroed and aligned to a
-    // page; it comes from another NUMA node if the node of the location is full. Free it with freeLocalMemory(), or
-    // with the engine. Errors: kInvalidArgument (size 0, or the location), kInternalError (no memory), kRdmaError (a
-    // device does not register it).
+    // Allocates `size` bytes, at least 1, registers them, and writes their address to `*addr`, which must not be null.
+    // Processes of the same user and network namespace on this machine, such as the containers of a pod, can map the
+    // memory, which makes the SHM transport possible; with kLocalReadWrite no other process can. The first form
+    // registers with kGlobalReadWrite. The memory is zeroed and aligned to a page (a huge page with `huge_pages` of the
+    // configuration), and all its pages are allocated during the call, from another NUMA node if the node of the
+    // location is full. Free it with freeLocalMemory(), or with the engine. Errors: kInvalidArgument (size 0, or the
+    // location), kInternalError (no memory), kRdmaError (a device does not register it).
     Status allocateLocalMemory(void** addr, size_t size, const Location& location = kWildcardLocation);
     Status allocateLocalMemory(void** addr, size_t size, const MemoryOptions& options);
-    // Unregisters and unmaps memory from allocateLocalMemory(). `addr` is its start. Errors: kAddressNotRegistered
-    // (this engine did not allocate it), kInvalidArgument (requests in progress use it, or the program has registered
-    // it or a part of it itself and not unregistered that). After an error the memory stays as it is.
+    // Unregisters and unmaps memory from allocateLocalMemory(). `addr` is its start. Ends the access of peers as
+    // unregisterLocalMemory() does; a copy over SHM that completes later affects no memory of this process. Errors:
+    // kAddressNotRegistered (this engine did not allocate it), kInvalidArgument (it is in use, as for
+    // unregisterLocalMemory(): retry after the requests have ended; or the program has registered it or a part of it
+    // itself and not unregistered that). After an error the memory stays as it is.
     Status freeLocalMemory(void* addr);
-    // Registers [addr, addr + size), so that it may be the source of requests and, with its permission, the target of
-    // others. The program must keep it mapped until it has unregistered it. The same range may be registered again,
-    // with the same permission, and is then unregistered as often. Different ranges may overlap. A read-only mapping
-    // needs kGlobalReadOnly; devices refuse it with another permission (kRdmaError). Errors: kInvalidArgument (null,
-    // size 0, a range beyond the address space, an unknown location, or a range that is registered with another
-    // permission), kRdmaError (a device refuses, for example because the range is not mapped).
+    // Registers [addr, addr + size), so that it may be the source of requests and, with its permission, their target.
+    // The program must keep it mapped until it has unregistered it. The same range may be registered again, with the
+    // same permission, and is then unregistered as often; its location stays that of the first time. Different ranges
+    // may overlap; a request uses the buffer with the highest address that contains its range. A process may register
+    // 100 000 buffers for others: with more, opening its segment fails.
+    //
+    // A read-only mapping needs kGlobalReadOnly. Devices refuse it with another permission (kRdmaError); an engine
+    // without devices does not check it. The call waits for the devices, which takes longer for larger ranges. Errors:
+    // kInvalidArgument (null, size 0, a range beyond the address space, an unknown location, or a range that is
+    // registered with another permission), kRdmaError (a device refuses, for example because the range is not mapped).
     Status registerLocalMemory(void* addr, size_t size, Permission permission = kGlobalReadWrite);
     Status registerLocalMemory(void* addr, size_t size, const MemoryOptions& options);
     // Registers several ranges, addrs[i] with sizes[i] bytes. If one fails, the others are unregistered again and its
-    // error is returned. Vectors of different lengths are kInvalidArgument.
+    // error is returned. Further error: kInvalidArgument (vectors of different lengths).
     Status registerLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes,
                                Permission permission = kGlobalReadWrite);
     Status registerLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes,
                                const MemoryOptions& options);
-    // Takes back one registration of [addr, addr + size), also that of allocateLocalMemory(), which leaves the memory
-    // itself. Size 0 means the range that was registered last at `addr`. The call does not wait for requests of other
-    // processes, which fail from then on.
-    // Errors: kAddressNotRegistered (exactly this range is not registered), kInvalidArgument (requests in progress use
-    // it; then it stays).
+    // Takes back one registration of exactly [addr, addr + size). For a range from allocateLocalMemory() this may be
+    // the engine's own one; the memory stays allocated. Size 0 means the range that was registered last at `addr`.
+    //
+    // The end of a range's last registration ends the access of peers. Their requests to it, also those in progress,
+    // end as FAILED, unless another registration contains them. When the call returns, no device and no connection
+    // accesses the memory, so the program may unmap or reuse it. There is one exception: a peer that has begun to copy
+    // to or from memory of allocateLocalMemory() over SHM completes that copy after the return.
+    //
+    // The call does not wait for requests. Errors: kAddressNotRegistered (exactly this range is not registered),
+    // kInvalidArgument (it is the source of a request in progress, or a peer transfers to or from it over TCP at this
+    // moment: it stays registered, retry after these have ended).
     Status unregisterLocalMemory(void* addr, size_t size = 0);
     // Does the same for several ranges. No sizes mean that all are 0. Every range is tried; the first error is
-    // returned. Vectors of different lengths are kInvalidArgument.
+    // returned. Further error, after which nothing was done: kInvalidArgument (vectors of different lengths).
     Status unregisterLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes = {});
 
-    // Creates a batch for 1 to 65 536 requests. Returns its handle, or 0 if `size` is out of range, 16 384 batches
-    // exist, or the engine is not available. Free it with freeBatch().
+    // Creates a batch for 1 to 65 536 requests. Returns its handle, or 0 if `size` is out of range, the engine is not
+    // available, or 16 384 batches exist: then retry after a batch was freed and its requests have ended. Free the
+    // batch with freeBatch(). Handles are not used again.
     BatchID allocateBatch(size_t size);
-    // Frees a batch. Its handle becomes invalid at once. Requests in progress continue, unobserved, and their memory
-    // must stay until they end: ask for the status first. Error: kInvalidArgument (the batch does not exist).
+    // Frees a batch. Its handle becomes invalid at once, and no other call with it may be in progress. Its requests in
+    // progress continue, unobserved, and their memory must stay until they end: ask for the status first. Error:
+    // kInvalidArgument (the batch does not exist).
     Status freeBatch(BatchID batch);
 
     // Submits requests, all of them or, on an error, none. The memory at `source` must stay registered and, for a
     // WRITE, unchanged until the request is final. A batch holds its size in requests in all, across calls; finished
-    // ones do not make room. Requests are independent and may finish in any order. Usually returns at once; waits for
-    // the peer if the target's buffers must be asked for.
-    // Errors: kInvalidArgument (a field is out of range, the batch does not exist, the target may only be read, the
-    // source of a READ is a read-only mapping, the transport_hint is not available, the policy_name is unknown, or no
-    // policy matches although the configuration says strict = true), kAddressNotRegistered (the source or the target is
-    // not within one registered buffer), kInvalidEntry (the segment handle is not open), kTooManyRequests (the batch or
-    // the engine has no room), kRpcServiceError (the peer's process has ended or does not answer), kNeedsRefreshCache
-    // (it was restarted with other devices), kDeviceNotFound (no transport can carry a request now).
+    // ones do not make room. Requests are numbered in the order of submission, but are independent and may finish in
+    // any order. An empty list does nothing. Usually returns at once. If the target's buffers must be asked for, waits
+    // for the peer for up to about 3 s.
+    //
+    // Errors:
+    //   kInvalidArgument       a field is out of range, the batch does not exist, the target may only be read, the
+    //                          source of a READ is a read-only mapping, the transport_hint is not available now, the
+    //                          policy_name is unknown, or no policy matches although `strict` is true in the
+    //                          configuration
+    //   kTooManyRequests       the batch has less room than requests, and never gets more: use another batch. Or the
+    //                          engine lacks slices (262 144 in all): retry after a request has ended, or with fewer
+    //                          requests at once. The text tells which of the two. A program that counts the requests
+    //                          of its batches meets the second one only.
+    //   kAddressNotRegistered  the source, or the target, is not within one registered buffer, or beyond the file's end
+    //   kInvalidEntry          the segment handle is not open
+    //   kRpcServiceError       the peer's process has ended or does not answer
+    //   kNeedsRefreshCache     the peer's process was restarted with other devices
+    //   kDeviceNotFound        no transport can carry a request now
     Status submitTransfer(BatchID batch, std::span<const Request> requests);
     Status submitTransfer(BatchID batch, std::initializer_list<Request> requests) {
         return submitTransfer(batch, std::span(requests.begin(), requests.size()));
     }
-    // Does the same, and sends `notification`, which is copied, to each target process once all of these requests are
-    // COMPLETED. If one ends otherwise, nothing is sent. A notification that the target cannot take is lost, with a
-    // warning on this process's standard error. Further error: kInvalidArgument (the notification is too long).
+    // Does the same, and notifies the target processes after the data. When all of these requests are COMPLETED, the
+    // engine sends one copy of `notification` to each process that is the target of one or more of them, and none for
+    // files. If one of the requests ends otherwise, no process is notified. Notifications to one process keep the order
+    // in which their requests completed. A notification that a process does not accept (see sendNotification()) is
+    // lost, with a warning on this process's standard error. Further error: kInvalidArgument (the notification is too
+    // long).
     Status submitTransfer(BatchID batch, std::span<const Request> requests, const Notification& notification);
     Status submitTransfer(BatchID batch, std::initializer_list<Request> requests, const Notification& notification) {
         return submitTransfer(batch, std::span(requests.begin(), requests.size()), notification);
     }
     // Asks to stop a request. Returns before it ends: slices in flight still complete, the rest is dropped. It ends as
-    // CANCELED, or as COMPLETED if nothing was left to drop. Its memory must stay until then. Error: kInvalidArgument
-    // (the batch or the task does not exist).
+    // CANCELED, or as COMPLETED if nothing was left to drop. Its memory must stay until then. A request that is final
+    // stays as it is, and the call returns kOk. Error: kInvalidArgument (the batch or the task does not exist).
     Status cancelTransfer(BatchID batch, size_t task);
 
     // Reports the state of one request. Does not wait. The call also drives the transfer: a program that polls in a
     // loop gets the lowest latency; without calls a thread of the engine does it. After COMPLETED all bytes are in the
-    // target's memory (WRITE) or in this process's (READ); after FAILED, TIMEOUT or CANCELED any part of them may be.
-    // After each final state the engine no longer accesses the memory for this request. Error: kInvalidArgument (the
-    // batch or the task does not exist).
+    // target's memory (WRITE) or in this process's (READ); those of a file are in the kernel's cache, and fsync(2) puts
+    // them on the disk. After FAILED, TIMEOUT or CANCELED any part of them may be. After each final state the engine no
+    // longer accesses the memory for this request. Error: kInvalidArgument (the batch or the task does not exist).
     Status getTransferStatus(BatchID batch, size_t task, TransferStatus& status);
-    // Reports the states of all requests submitted to the batch, by task, in the same way.
+    // Replaces `list` by the states of all requests submitted to the batch, by task, in the same way. Error:
+    // kInvalidArgument (the batch does not exist).
     Status getTransferStatus(BatchID batch, std::vector<TransferStatus>& list);
     // Reports the state of the batch in the same way: PENDING while a request is, then the worst state in the order
-    // FAILED, TIMEOUT, CANCELED, COMPLETED. A batch without requests is COMPLETED.
+    // FAILED, TIMEOUT, CANCELED, COMPLETED. A batch without requests is COMPLETED. Error: kInvalidArgument (the batch
+    // does not exist).
     Status getTransferStatus(BatchID batch, TransferStatus& overall);
     // Another name for the call above.
     Status progressBatch(BatchID batch, TransferStatus& overall) { return getTransferStatus(batch, overall); }
 
     // Sends a notification to the segment's process and waits for its answer, for up to 3 s. Errors: kInvalidArgument
-    // (too long, or the segment is a file), kInvalidEntry (the handle is not open), kRpcServiceError (no answer, or
-    // 4096 notifications wait there), kNeedsRefreshCache (the process was restarted with other devices).
+    // (too long, or the segment is a file), kInvalidEntry (the handle is not open), kRpcServiceError (no answer, after
+    // which the notification may still arrive; or 4096 notifications wait there: retry after the peer has received
+    // them), kNeedsRefreshCache (the process was restarted with other devices).
     Status sendNotification(SegmentID target, const Notification& notification);
     // Replaces `list` by all received notifications, in the order of arrival. Does not wait: the list may be empty. The
-    // engine keeps up to 4096 until they are received, and refuses more. Has no errors of its own.
+    // engine keeps up to 4096 until they are received, and refuses more. Has no errors of its own; on an error `list`
+    // is empty.
     Status receiveNotification(std::vector<Notification>& list);
 
-    // Replaces `list` by the load of each local RDMA device. Has no errors of its own.
+    // Replaces `list` by the load of each local RDMA device. Has no errors of its own; on an error `list` is empty.
     Status getNicLoadStats(std::vector<NicLoadStats>& list) const;
-    // Writes a line for each local RDMA device to standard output, such as "Dev 0: Total=10.5 GB, EWMA BW=45.23 Gbps,
-    // Inflight=0 bytes": the bytes carried in units of 10^9, and the learned bandwidth in Gb/s. Writes nothing without
-    // a device or an engine.
+    // Writes a heading and a line for each local RDMA device to standard output (std::cout), such as "Dev 0: Total=10.5
+    // GB, EWMA BW=45.23 Gbps, Inflight=0 bytes": the bytes carried in units of 10^9, and the learned bandwidth in Gb/s.
+    // Writes nothing without a device or an engine.
     void printTrafficStats() const;
 
   private:

@@ -15,23 +15,36 @@
 namespace mooncake::tent {
 
 // The error codes. The numbers are part of the ABI; C programs see them negated (<rove/tent.h>), Python programs as
-// they are.
+// they are. Unless a function says otherwise, a call that returns an error has changed nothing. A repeated call may
+// succeed only after the event that "retry" names; without a "retry" it fails again until the program or the
+// configuration is changed.
 enum class Code : int {
     kOk = 0,
-    kInvalidArgument = 1,       // a value, key or combination that is never accepted
-    kTooManyRequests = 2,       // no room, and nothing was done; try again after a request has completed
-    kAddressNotRegistered = 3,  // a range that is not within one registered buffer, here or at the peer
-    kDeviceNotFound = 4,        // no available device or transport can carry the request
-    kInvalidEntry = 5,          // a segment handle that is not open
-    kInvalidMetadataType = 6,   // an unknown `metadata_type` in the configuration
-    kNeedsRefreshCache = 7,     // the peer was restarted with other devices: close its segment and open it
-    kRdmaError = 100,           // a device refused to register memory
-    kCudaError = 101,           // Mooncake's; rove does not return it
-    kMetadataError = 131,       // the metadata store failed
-    kRpcServiceError = 132,     // the peer's process does not answer, or this engine cannot listen
-    kMalformedJson = 133,       // a configuration (TOML or JSON) that cannot be read or parsed
-    kInternalError = 199,       // the system lacks memory, a thread, a socket, or io_uring
-    kNotImplemented = 200,      // Mooncake's; rove does not return it
+    // A wrong value, an unknown key or object, or a combination that is not allowed. Some functions also return it for
+    // a state that ends, such as memory that is in use; they say so, and when to retry.
+    kInvalidArgument = 1,
+    // A limit is reached; the function says which one, and when to retry.
+    kTooManyRequests = 2,
+    // A range is not within one registered buffer, here or at the peer. Retry after it has been registered.
+    kAddressNotRegistered = 3,
+    // No transport can carry the request now. Retry when a port has a link again or another transport is available.
+    kDeviceNotFound = 4,
+    kInvalidEntry = 5,         // a segment handle that is not open
+    kInvalidMetadataType = 6,  // an unknown `metadata_type` in the configuration
+    // The peer's process was restarted with other devices. Close its segment, open it again, and retry.
+    kNeedsRefreshCache = 7,
+    kRdmaError = 100,  // a device refused to register memory
+    kCudaError = 101,  // Mooncake's; rove does not return it
+    // The metadata store refused, or did not answer. Retry when it is reachable.
+    kMetadataError = 131,
+    // The peer's process has ended, does not answer, or refuses this engine. Retry when it is running. From a
+    // constructor: this engine cannot listen.
+    kRpcServiceError = 132,
+    kMalformedJson = 133,  // a configuration (TOML or JSON) that cannot be read or parsed
+    // The system lacks memory, a thread, a socket, or io_uring: retry when it has them. Or the engine belongs to the
+    // process that called fork().
+    kInternalError = 199,
+    kNotImplemented = 200,  // Mooncake's; rove does not return it
 };
 // Returns the name of a code without its "k", such as "InvalidArgument", or "unknown code". The string is static.
 const char* name(Code code);
@@ -52,8 +65,8 @@ class [[nodiscard]] Status {
     // Returns true if the code is kOk.
     bool ok() const { return code_ == Code::kOk; }
     Code code() const { return code_; }
-    // The text without the code; "" if there is no text. The reference is valid as long as this object, or a copy of
-    // it.
+    // Returns the text without the code; "" if there is no text. The reference is valid as long as this object, or a
+    // copy of it, has the text.
     const std::string& message() const;
     // Returns "InvalidArgument: text", or the name of the code alone if there is no text.
     std::string ToString() const;
@@ -97,9 +110,11 @@ inline std::ostream& operator<<(std::ostream& out, const Status& status) {
     return out << status.ToString();
 }
 
-// The access that other processes have to a registered buffer. The process that registered it may always use it as the
-// source of a request. kLocalReadWrite: no access, and requests get kAddressNotRegistered; kGlobalReadOnly: READ, and
-// WRITEs get kInvalidArgument; kGlobalReadWrite: READ and WRITE.
+// The access to a registered buffer as the target of requests, both of other processes and of its own process with
+// LOCAL_SEGMENT_ID. A buffer of any permission can be the source of its own process's requests.
+//   kLocalReadWrite   no access: requests get kAddressNotRegistered when they are submitted
+//   kGlobalReadOnly   READ; a WRITE gets kInvalidArgument when it is submitted
+//   kGlobalReadWrite  READ and WRITE
 enum Permission : int { kLocalReadWrite = 0, kGlobalReadOnly = 1, kGlobalReadWrite = 2 };
 
 }  // namespace mooncake::tent

@@ -90,7 +90,7 @@ void copy(char (&to)[N], const std::string& from) {
 }
 
 Status copy(char* to, size_t length, const std::string& from) {
-    if (length <= from.size()) return invalid("buffer: no room for the text and its end");
+    if (length <= from.size()) return invalid("buffer: too small for the text and its terminating NUL");
     std::memcpy(to, from.c_str(), from.size() + 1);
     return {};
 }
@@ -218,7 +218,8 @@ int tent_probe_peer_alive(tent_engine_t engine, tent_segment_id_t handle) {
 
 int tent_allocate_memory(tent_engine_t engine, void** address, size_t size, const char* location) {
     return answer({{engine, "engine"}, {address, "address"}}, [&] {
-        return of(engine)->allocateLocalMemory(address, size, location != nullptr ? location : kWildcardLocation);
+        const bool is_any = location == nullptr || *location == 0;
+        return of(engine)->allocateLocalMemory(address, size, is_any ? kWildcardLocation : location);
     });
 }
 

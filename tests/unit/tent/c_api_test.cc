@@ -129,6 +129,57 @@ TEST_F(TentCApiTest, MisuseHasANegativeCode) {
     EXPECT_EQ(tent_allocate_batch(engine_, ~size_t{0}), 0u);
 }
 
+TEST_F(TentCApiTest, AnEmptyLocationIsNoParticularNode) {
+    for (const char* location : {"", "*", "cpu", static_cast<const char*>(nullptr)}) {
+        void* address = nullptr;
+        ASSERT_EQ(tent_allocate_memory(engine_, &address, 1, location), 0) << tent_last_error();
+        EXPECT_EQ(tent_free_memory(engine_, address), 0) << tent_last_error();
+    }
+}
+
+TEST_F(TentCApiTest, APermissionLimitsTheOwnProcessToo) {
+    ASSERT_EQ(tent_register_memory_with_perm(engine_, memory_, 4096, PERM_LOCAL_READ_WRITE), 0);
+    ASSERT_EQ(tent_register_memory_with_perm(engine_, memory_ + 4096, 4096, PERM_GLOBAL_READ_ONLY), 0);
+    const tent_batch_id_t batch = tent_allocate_batch(engine_, 1);
+    tent_request_t request{OPCODE_WRITE, memory_, LOCAL_SEGMENT_ID, reinterpret_cast<uint64_t>(memory_), 8, 0, 0};
+    EXPECT_EQ(tent_submit(engine_, batch, &request, 1), -TENT_ADDRESS_NOT_REGISTERED) << tent_last_error();
+    request.target_offset += 4096;
+    EXPECT_EQ(tent_submit(engine_, batch, &request, 1), -TENT_INVALID_ARGUMENT) << tent_last_error();
+    request.opcode = OPCODE_READ;
+    EXPECT_EQ(tent_submit(engine_, batch, &request, 1), 0) << tent_last_error();
+    tent_status_t status{};
+    do ASSERT_EQ(tent_task_status(engine_, batch, 0, &status), 0);
+    while (status.status == STATUS_PENDING);
+    EXPECT_EQ(status.status, STATUS_COMPLETED);
+    EXPECT_EQ(tent_free_batch(engine_, batch), 0);
+}
+
+// A running program's file cannot be opened for writing.
+TEST_F(TentCApiTest, EachOpenReturnsAnotherHandleOfAFileThatMayOnlyBeRead) {
+    tent_segment_id_t first = 0, second = 0;
+    const int opened = tent_open_segment(engine_, &first, "file:///proc/self/exe");
+    if (opened == -TENT_INTERNAL_ERROR) GTEST_SKIP() << tent_last_error();
+    ASSERT_EQ(opened, 0) << tent_last_error();
+    ASSERT_EQ(tent_open_segment(engine_, &second, "file:///proc/self/exe"), 0) << tent_last_error();
+    EXPECT_NE(first, second);
+    EXPECT_EQ(tent_close_segment(engine_, first), 0);
+    ASSERT_EQ(tent_register_memory(engine_, memory_, 4096), 0);
+    const tent_batch_id_t batch = tent_allocate_batch(engine_, 1);
+    tent_request_t request{OPCODE_WRITE, memory_, first, 0, 4, 0, 0};
+    EXPECT_EQ(tent_submit(engine_, batch, &request, 1), -TENT_INVALID_ENTRY);
+    request.target_id = second;
+    EXPECT_EQ(tent_submit(engine_, batch, &request, 1), -TENT_INVALID_ARGUMENT);
+    request.opcode = OPCODE_READ;
+    ASSERT_EQ(tent_submit_notif(engine_, batch, &request, 1, "a file", "has no process"), 0) << tent_last_error();
+    tent_status_t status{};
+    do ASSERT_EQ(tent_task_status(engine_, batch, 0, &status), 0);
+    while (status.status == STATUS_PENDING);
+    EXPECT_EQ(status.status, STATUS_COMPLETED);
+    EXPECT_EQ(std::memcmp(memory_, "\177ELF", 4), 0);
+    EXPECT_EQ(tent_close_segment(engine_, second), 0);
+    EXPECT_EQ(tent_free_batch(engine_, batch), 0);
+}
+
 TEST_F(TentCApiTest, MemoryIsUnregisteredByItsAddress) {
     void* addresses[] = {memory_, memory_ + 4096};
     const size_t sizes[] = {4096, 4096};
