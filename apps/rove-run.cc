@@ -41,7 +41,7 @@ fs::path find_config(const std::string& given) {
         return *found;
     }
     if (!fs::exists(given, failure)) refuse("no configuration file " + given);
-    if (!fs::is_regular_file(given, failure)) refuse("the configuration " + given + " is no file");
+    if (!fs::is_regular_file(given, failure)) refuse("the configuration " + given + " is not a regular file");
     return fs::absolute(given);
 }
 

@@ -58,7 +58,7 @@ double number_of(const std::string& text, const std::string& whole) {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
     if (text.empty() || *end != '\0' || !(value >= 0))
-        refuse("--qos_classes: '" + text + "' in '" + whole + "' is no number >= 0");
+        refuse("--qos_classes: '" + text + "' in '" + whole + "' is not a number >= 0");
     return value;
 }
 
@@ -77,7 +77,7 @@ Class parse_class(const std::string& text) {
     one.weight = number_of(fields[3], text);
     if (fields.size() == 5) one.isolated_gbps = number_of(fields[4], text);
     if (one.name.empty() || one.streams == 0 || one.weight == 0)
-        refuse("--qos_classes: '" + text + "': name, threads and weight are not empty or 0");
+        refuse("--qos_classes: '" + text + "': the name must not be empty, and threads and weight must not be 0");
     return one;
 }
 
@@ -118,7 +118,7 @@ std::vector<Class> parse_json_classes(const std::string& given) {
     } catch (const Json::exception& error) {
         refuse(std::string("--workload_classes_json: ") + error.what());
     }
-    if (classes.empty()) refuse("--workload_classes_json: no class in it");
+    if (classes.empty()) refuse("--workload_classes_json: the list is empty");
     return classes;
 }
 
@@ -162,9 +162,9 @@ Options parse_options(int argc, char** argv) {
             what);
     };
     app.add_option("--seg_type", segment_type, "type of the own memory")
-        ->check(only("DRAM", "there is no memory of GPUs"));
+        ->check(only("DRAM", "memory of GPUs is not supported"));
     app.add_option("--seg_type_mix", segment_types, "like --seg_type")
-        ->check(only("DRAM", "there is no memory of GPUs"));
+        ->check(only("DRAM", "memory of GPUs is not supported"));
     app.add_option("--backend", backend, "engine to measure")->check(only("tent", "only tent is allowed"));
     app.add_option("--metadata_type", options.metadata_type, "type of the metadata store: p2p, etcd, redis, http");
     app.add_option("--metadata_url_list", options.metadata_servers, "addresses of the metadata store");
@@ -186,7 +186,7 @@ Options parse_options(int argc, char** argv) {
     app.add_option("--tent_transport_hint", options.hint, "the transport of the first attempt: rdma, tcp, ...")
         ->check([](const std::string& name) {
             const bool known = name == "unspec" || tent::parseTransportType(name) != tent::UNSPEC;
-            return known ? "" : "'" + name + "' is no transport";
+            return known ? "" : "'" + name + "' is not a transport";
         });
     const auto at_least_one = CLI::Range(size_t{1}, size_t{1} << 40);
     const auto sweep = [&](const char* start, size_t& start_value, const char* most, size_t& most_value,
@@ -244,7 +244,7 @@ Options parse_options(int argc, char** argv) {
     options.has_classes = !options.classes.empty();
     if (options.classes.empty()) options.classes.push_back({.rate = options.rate, .intent = options.intent});
     const bool is_of_seeds = options.operation == Operation::kWriteSeed || options.operation == Operation::kReadVerify;
-    if (options.check && is_of_seeds) refuse("--check_consistency: not with write_seed and read_verify");
+    if (options.check && is_of_seeds) refuse("--check_consistency: cannot be combined with write_seed and read_verify");
     if (options.tight_streams > options.max_threads && !options.has_classes)
         refuse("--deadline_tight_threads is greater than --max_num_threads");
     if (arbitrates) options.set.push_back("transports/rdma/deadline_bw_arbitration=true");

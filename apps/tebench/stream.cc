@@ -167,11 +167,11 @@ bool Stream::look(Place& place) {
         expected_.resize(work_.batch_bytes());
         fill_seeded(expected_.data(), expected_.size(), work_.remote + place.index * work_.batch_bytes());
         if (std::memcmp(expected_.data(), returned(place), expected_.size()) != 0)
-            return fail(place, "what came back is not what write_seed writes");
+            return fail(place, "the data read back differs from the data that write_seed writes");
     }
     if (work_.check && place.opcode == Request::READ &&
         std::memcmp(pattern(place), returned(place), work_.batch_bytes()) != 0)
-        return fail(place, "what came back is not what was written");
+        return fail(place, "the data read back differs from the data written");
     // A stream of READs keeps the pattern.
     place.written = place.opcode == Request::WRITE || work_.operation == Operation::kRead;
     return true;

@@ -85,7 +85,7 @@ std::string App::stop() {
     if (!run_->initiates()) return "the peer stops";
     run_->stop();
     for (const uint64_t until_ns = runtime_->now_ns() + kDrainNs; running() && runtime_->now_ns() < until_ns;) turn();
-    if (running()) finish("requests under way did not complete");
+    if (running()) finish("requests in progress did not complete");
     return {};
 }
 
@@ -127,12 +127,13 @@ void App::round() {
         if (run_->done()) finish({});
     } catch (const Failure& failure) {
         // A peer that ends destroys its QPs first, so that requests fail before its connection ends.
-        finish(run_->connection().readable(kGoneMs) ? "the peer is gone" : failure.what());
+        finish(run_->connection().readable(kGoneMs) ? "the peer has closed the connection" : failure.what());
     }
 }
 
 void App::look_around(uint64_t now_ns) {
-    if (run_ != nullptr && run_->connection().readable()) finish(run_->initiates() ? "the peer is gone" : "");
+    if (run_ != nullptr && run_->connection().readable())
+        finish(run_->initiates() ? "the peer has closed the connection" : "");
     if (options_.stats_period_s != 0 && now_ns - stats_ns_ >= options_.stats_period_s * uint64_t{1'000'000'000})
         show_stats(now_ns);
 }

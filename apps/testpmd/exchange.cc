@@ -113,7 +113,7 @@ void Connection::write(const void* data, size_t bytes) {
         wait(fd_, POLLOUT);
         const ssize_t sent = ::send(fd_, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EAGAIN) continue;
-        if (sent <= 0) throw Failure("the peer is gone");
+        if (sent <= 0) throw Failure("the peer has closed the connection");
         at += sent;
         bytes -= static_cast<size_t>(sent);
     }
@@ -124,7 +124,7 @@ void Connection::read(void* data, size_t bytes) {
         wait(fd_, POLLIN);
         const ssize_t got = recv(fd_, at, bytes, MSG_DONTWAIT);
         if (got < 0 && errno == EAGAIN) continue;
-        if (got <= 0) throw Failure("the peer is gone");
+        if (got <= 0) throw Failure("the peer has closed the connection");
         at += got;
         bytes -= static_cast<size_t>(got);
     }

@@ -38,7 +38,7 @@ std::optional<std::string> find_config_file(const char* program, std::string* er
         else
             for (const fs::path& part : {real, real.parent_path(), path.parent_path()})
                 if (fault.empty()) fault = fault_of(part);
-        if (fault.empty() && !fs::is_regular_file(real, failure)) fault = path.string() + " is no file";
+        if (fault.empty() && !fs::is_regular_file(real, failure)) fault = path.string() + " is not a regular file";
         if (!fault.empty()) {
             *error = fault + ": it is not taken for a configuration; --config " + path.string() + " takes it";
             return std::nullopt;

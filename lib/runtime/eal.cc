@@ -87,8 +87,8 @@ std::pair<std::string, int> server_socket(const std::string& port) {
 bool clear_socket(const DeviceConfig& device, std::string* error) {
     const auto [path, type] = server_socket(device.port);
     if (path.empty() || SocketFile::clear(path, type)) return true;
-    *error =
-        "port '" + device.port + "': " + path + " exists and is no socket of yours; allowed: the name of a new file";
+    *error = "port '" + device.port + "': " + path +
+             " exists and is not a socket of this user; allowed: the name of a new file";
     return false;
 }
 

@@ -100,11 +100,11 @@ void FaultGuard::resume(ucontext_t& context) {
 }
 
 void FaultGuard::report() {
-    std::fprintf(
-        stderr,
-        "rove: registered memory at %p has gone (unmapped, protected, or its file truncated): key 0x%08x is dead "
-        "until it is deregistered\n",
-        address_, key_);
+    std::fprintf(stderr,
+                 "rove: registered memory at %p is no longer accessible (unmapped, protected, or its file truncated): "
+                 "key 0x%08x is dead "
+                 "until it is deregistered\n",
+                 address_, key_);
 }
 
 }  // namespace rove::datapath

@@ -107,7 +107,7 @@ int gone(const Options& options) {
             engine->submitTransfer(batch, {request(options, Request::WRITE, memory, remote, 0, 4096)});
         if (status.ok()) {
             wait(*engine, batch);
-        } else if (status.message().find("has gone") != std::string::npos) {
+        } else if (status.message().find("has ended") != std::string::npos) {
             std::printf("{\"gone\": true}\n");
             return 0;
         }

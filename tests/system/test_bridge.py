@@ -260,7 +260,7 @@ def refused():
         bridge = start_bridge(where, namespaces.names[0])
         for options, status, *words in (
             (["--mesh", where, "--port", PORT], 1, "has a bridge already", str(bridge.pid)),
-            (["--mesh", "/dev/null", "--port", PORT], 1, "/dev/null", "is no directory"),
+            (["--mesh", "/dev/null", "--port", PORT], 1, "/dev/null", "is not a directory"),
             (["--port", "net_af_packet0,iface=nowhere"], 1, "nowhere"),
             (["--port", "mesh"], 2, "Name another port"),
             (["--port", "udp:10.0.0.1"], 2, "members have their own"),

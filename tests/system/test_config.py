@@ -231,7 +231,7 @@ once("rove-run/found/folder-open", lambda: strangers("can be written to by other
 once("rove-run/found/folder-sticky", lambda: strangers("can be written to by others", mode=0o1777))
 once("rove-run/found/folder-of-group", lambda: strangers("can be written to by others", mode=0o775))
 once("rove-run/found/link", linked_to_strangers)
-once("rove-run/folder", rove_run, ["--config", str(SCRATCH), "--", "true"], 2, [str(SCRATCH), "is no file"], quick=True)
+once("rove-run/folder", rove_run, ["--config", str(SCRATCH), "--", "true"], 2, [str(SCRATCH), "is not a regular file"], quick=True)
 
 
 def other_text(prefix, end):

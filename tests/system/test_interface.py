@@ -401,7 +401,7 @@ def refused():
     def body(link):
         netns = link.netns[0]
         for port, changes, wanted in (("interface:none", {}, "no such interface"),
-                                      ("interface:lo", {}, "no Ethernet"),
+                                      ("interface:lo", {}, "not an Ethernet"),
                                       ("interface:data", {}, "ip address add"),
                                       ("interface:data", {"addresses": ["10.0.0.1/24"]}, "the kernel's")):
             one = Process(["ibv_devinfo"], {"device": [{"port": port, **changes}]}, netns=netns)

@@ -221,7 +221,7 @@ def peer_dies():
     leaves_nothing(run)
     pair.no_sockets()
     said = result(out)
-    check(said["failure"] == "the peer is gone" and all(port["tx_frames"] < 1 << 40 for port in said["ports"].values()),
+    check(said["failure"] == "the peer has closed the connection" and all(port["tx_frames"] < 1 << 40 for port in said["ports"].values()),
           str(said))
     check(said["requests"]["submitted"] > said["requests"]["completed"], str(said))
 

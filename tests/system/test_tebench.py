@@ -112,7 +112,7 @@ def seeds():
     check([point["num_threads"] for point in target.points()] == [2, 1], "the second run adds to the file of the first")
     target.initiator("--op_type", "write", *small).succeed(20)
     late = target.initiator("--op_type", "read_verify", *small)
-    check(late.wait(20) == 1 and "is not what write_seed writes" in late.err(), late.story())
+    check(late.wait(20) == 1 and "differs from the data that write_seed writes" in late.err(), late.story())
 
 
 def deadlines():

@@ -169,7 +169,7 @@ def all_ports_dead():
     check(result["failed"] == 0 and result["timeout"] == 0, initiator.story())
     said = [line for line in initiator.err().splitlines() if line.startswith("rove-tent: warning: ")]
     check(any("rail rove0-rove0 is down" in line for line in said) and
-          any("rdma fails a request of high priority, which goes on by tcp" in line for line in said) and
+          any("rdma failed a request of high priority, which continues over tcp" in line for line in said) and
           len(said) <= 40, initiator.story())
 
 

@@ -146,7 +146,7 @@ def names(kind):
     first, dies = store.target("a"), store.target("b")
     store.start("move", "c", "--peer", "a", "--sizes", "4096,1048576", "--rounds", "2").succeed(20)
     twice = store.start("target", "a")
-    check(twice.wait(20) == 1 and "'a' is the name of a process that lives" in twice.err(), twice.story())
+    check(twice.wait(20) == 1 and "'a' is in use by a running process" in twice.err(), twice.story())
 
     initiator = store.start("two-peers", "c", "--peer", "a", "--other-peer", "b", "--seconds", "30", "--sizes",
                             "65536", "--tolerate")
@@ -177,7 +177,7 @@ def without_time():
     first, dies = store.target("a"), store.target("b")
     store.start("move", "c", "--peer", "a", "--sizes", "65536", "--rounds", "1").succeed(20)
     twice = store.start("target", "a")
-    check(twice.wait(20) == 1 and "'a' is the name of a process that lives" in twice.err(), twice.story())
+    check(twice.wait(20) == 1 and "'a' is in use by a running process" in twice.err(), twice.story())
     dies.kill()
     again = store.target("b")
     for process, name in ((first, "a"), (again, "b")):
@@ -199,7 +199,7 @@ def claims():
         alive = [process for process in several if process.child.poll() is None]
         check(len(alive) == 1, "\n".join(process.story() for process in several))
         for process in several:
-            check(process is alive[0] or "'a' is the name of a process that lives" in process.err(), process.story())
+            check(process is alive[0] or "'a' is in use by a running process" in process.err(), process.story())
         dies.wait_for(dies.json, 20, "its memory")
         dies.kill()
         for refused in (store.start("open", "c", "--peer", "a", env=wrong),
@@ -235,15 +235,15 @@ def watches():
         holder.wait_for(holder.json, 20, "start")
     for target in first:
         target.kill()
-    wait("has gone", 1)
+    wait("has ended", 1)
     again = [store.target("b") for store in stores]
-    wait("is back, at", 1)
+    wait("has returned, at", 1)
     for target in again:
         os.kill(target.pid, signal.SIGSTOP)
-    wait("has gone", 2)
+    wait("has ended", 2)
     for target in again:
         os.kill(target.pid, signal.SIGCONT)
-    wait("is back, at", 2)
+    wait("has returned, at", 2)
     unsure.wait_for(lambda: "notify-keyspace-events are '', not 'Kg$x'" in unsure.err(), 20, "a warning")
 
 

@@ -173,14 +173,14 @@ def secrets():
     target.wait_for(target.json, 20, "its memory")
     one = Stranger(port)
     check(len(one.welcome) == HELLO.size and one.read(1) == b"", "it says more than Welcome to who has no secret")
-    for env, why in (({"ROVE_TENT_SECRET": "another one of 16 bytes"}, "its secret is another than ours"),
-                     ({}, "it has a secret, and we have none")):
+    for env, why in (({"ROVE_TENT_SECRET": "another one of 16 bytes"}, "the peer's secret differs from this engine's"),
+                     ({}, "the peer has a secret, and this engine has no secret")):
         other = Process([program("tent_check"), "open", "--peer", f"127.0.0.1:{port}"], core=CLIENT_CORE, env=env)
         check(other.wait(20) == 1 and why in other.err(), other.story())
     Process([program("tent_check"), "move", "--peer", f"127.0.0.1:{port}", "--set", "transports/shm/enable=false"],
             core=CLIENT_CORE, env=SECRET).succeed(20)
     refused = Process([program("tent_check"), "target", "--set", "rpc_server_hostname=192.0.2.7"], core=CLIENT_CORE)
-    check(refused.wait(20) == 1 and "is for engines with a secret" in refused.err(), refused.story())
+    check(refused.wait(20) == 1 and "needs a secret" in refused.err(), refused.story())
 
 
 def certificates_of(directory, name):
@@ -211,7 +211,7 @@ def certificates():
     check(seen.startswith(b"\x16\x03"), f"it begins with {bytes(seen[:8])}")
     for word in (b'"buffers"', b'"instance"'):
         check(word not in seen, f"{word} was said in the clear")
-    for settings, why in (([], "it wants TLS, and we have no certificate"),
+    for settings, why in (([], "the peer requires TLS, and this engine has no certificate"),
                           (certificates_of(others, "client"), "TLS: self-signed certificate in certificate chain"),
                           ([*certificates_of(others, "client"), f"tls_ca_file={ours / 'ca.pem'}"],
                            "TLS: tlsv1 alert unknown ca"),

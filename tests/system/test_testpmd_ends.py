@@ -101,7 +101,7 @@ def target_is_told(how, *mode):
     wait_for_traffic(run)
     pair.target.child.send_signal(how)
     check(pair.target.wait(STOPPED) == 0 and "told to end" in pair.target.err(), pair.target.story())
-    check(run.wait(STOPPED) == 1 and "the peer is gone" in run.err(), run.story())
+    check(run.wait(STOPPED) == 1 and "the peer has closed the connection" in run.err(), run.story())
     for process in (pair.target, run):
         leaves_nothing(process)
     pair.no_sockets()
@@ -129,7 +129,7 @@ def peer_dies():
     clean(run)
     pair.no_sockets()
     said = result(out)
-    check(said["failure"] == "the peer is gone" and said["requests"]["completed"] > 0, str(said))
+    check(said["failure"] == "the peer has closed the connection" and said["requests"]["completed"] > 0, str(said))
 
 
 test("testpmd/peer-dies", peer_dies)

@@ -137,7 +137,7 @@ def prompt_of_target():
         check(list(prompt.json("show tent devices")) == ["rove0"], "show tent devices")
         prompt.send("quit\n")
         check((status := prompt.wait()) == 0, f"quit: status {status}")
-        check(sprayer.wait(STOPPED) == 1 and "the peer is gone" in sprayer.err(), sprayer.story())
+        check(sprayer.wait(STOPPED) == 1 and "the peer has closed the connection" in sprayer.err(), sprayer.story())
     finally:
         prompt.close()
 

@@ -231,8 +231,10 @@ void EthdevPort::receive_groups() {
         if (const int other = rte_eth_promiscuous_enable(dpdk_id_); other != -ENOTSUP) result = other;
     // A port that supports neither, as most virtual ports, filters nothing.
     if (result != 0 && result != -ENOTSUP)
-        std::fprintf(stderr, "rove: port '%s' takes no multicast (%s): neighbours may not find its IPv6 addresses\n",
-                     name_.c_str(), rte_strerror(-result));
+        std::fprintf(
+            stderr,
+            "rove: port '%s' does not accept multicast addresses (%s): neighbours may not find its IPv6 addresses\n",
+            name_.c_str(), rte_strerror(-result));
 }
 
 void EthdevPort::start() {

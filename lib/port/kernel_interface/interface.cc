@@ -62,7 +62,7 @@ bool InterfacePort::open(DeviceConfig& config, const std::vector<rte_mempool*>& 
     kernel_ = Rtnetlink::open(name_, &why);
     if (!kernel_) return refuse(why);
     const auto link = kernel_->link();
-    if (!link || !link->is_ethernet) return refuse("it is no Ethernet interface");
+    if (!link || !link->is_ethernet) return refuse("it is not an Ethernet interface");
     mac_ = link->mac;
     has_carrier_ = true;
     interface_.open(kernel_->index());

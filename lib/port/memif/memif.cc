@@ -54,7 +54,7 @@ bool MemifPort::open(std::string* error) {
     const bool is_file = socket_path_.front() != Address::kAbstract;
     // A server that was killed has left its socket behind. (One that runs has claimed the port: port_claim.h.)
     if (is_file && !SocketFile::clear(socket_path_, SOCK_SEQPACKET)) {
-        *error = "port 'memif:" + socket_path_ + "': this file exists and is no socket of yours";
+        *error = "port 'memif:" + socket_path_ + "': this file exists and is not a socket of this user";
         return false;
     }
     if (listener_ >= 0 && bind(listener_, address.get(), address.bytes) == 0 && listen(listener_, SOMAXCONN) == 0) {

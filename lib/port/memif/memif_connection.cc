@@ -150,7 +150,7 @@ bool MemifConnection::receive(Received* received) {
         }
     }
     if (bytes == 0) {
-        close_with("the peer is gone");
+        close_with("the peer has closed the connection");
     } else if (bytes != ssize_t{sizeof(received->message)} || (header.msg_flags & MSG_TRUNC) != 0) {
         disconnect("a message of the wrong size");
     } else if ((header.msg_flags & MSG_CTRUNC) != 0) {
@@ -322,7 +322,7 @@ void MemifConnection::handle_as_server(const MemifMessage& message, FileDescript
 void MemifConnection::init(const MemifInit& init) {
     peer_name_ = printable(text(init.name, kMemifNameBytes));
     if (init.version != kMemifVersion) return disconnect("another version");
-    if (init.id != settings_.id) return disconnect("there is no interface of that id");
+    if (init.id != settings_.id) return disconnect("no interface has this id");
     if (init.mode != kMemifEthernet) return disconnect("only Ethernet frames");
     if (!settings_.secret.empty() && text(init.secret, kMemifSecretBytes) != settings_.secret)
         return disconnect("wrong secret");
@@ -362,7 +362,7 @@ void MemifConnection::add_ring(const MemifAddRing& said, FileDescriptor doorbell
     if (!settings_.mesh) {
         const int mode = fcntl(doorbell.get(), F_GETFL);
         if (!is_eventfd(doorbell.get()) || fcntl(doorbell.get(), F_SETFL, mode | O_NONBLOCK) != 0)
-            return disconnect("a doorbell that is no eventfd");
+            return disconnect("a doorbell that is not an eventfd");
     }
     rings.push_back({.ring = reinterpret_cast<MemifRing*>(address),
                      .log2_slots = said.log2_slots,

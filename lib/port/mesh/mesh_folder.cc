@@ -167,7 +167,7 @@ std::optional<MeshFolder> MeshFolder::open(const std::string& folder, std::strin
         directory = open_it();
     }
     if (!directory.is_open() && (errno == ENOTDIR || errno == ELOOP))
-        return refuse("is no directory: name one (mesh:DIR) that is not a symbolic link");
+        return refuse("is not a directory: name one (mesh:DIR) that is not a symbolic link");
     struct stat status {};
     if (!directory.is_open() || fstat(directory.get(), &status) != 0)
         return refuse("cannot be opened (" + reason_of(errno) + "): name another (mesh:DIR)");
@@ -259,7 +259,7 @@ std::string MeshFolder::take_all(const std::vector<std::string>& addresses, bool
     for (const std::string& address : addresses) {
         std::string why;
         if (!is_name(address)) {
-            why = "is no address as inet_ntop prints it";
+            why = "is not an address in the form that inet_ntop prints";
         } else if (std::count(addresses.begin(), addresses.end(), address) != 1) {
             why = "is given twice";
         } else if (locks.push_back(take(address, true)); !locks.back().is_open()) {

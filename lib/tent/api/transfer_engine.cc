@@ -61,7 +61,8 @@ class Forks {
     void leave_to_parent() {
         for (const auto& [engine, status] : engines_) {
             parents_.push_back(engine->release());
-            *status = {Code::kInternalError, "the engine is the process's that called fork(); start one here"};
+            *status = {Code::kInternalError,
+                       "the engine belongs to the process that called fork(); create an engine in this process"};
         }
         engines_.clear();
         close_noted_sockets();
@@ -192,7 +193,7 @@ Status TransferEngine::registerLocalMemory(const std::vector<void*>& addrs, cons
                                            const MemoryOptions& options) {
     if (addrs.size() != sizes.size()) {
         return {Code::kInvalidArgument, std::to_string(addrs.size()) + " addresses and " +
-                                            std::to_string(sizes.size()) + " sizes: as many are allowed"};
+                                            std::to_string(sizes.size()) + " sizes: the numbers must be equal"};
     }
     for (size_t i = 0; i < addrs.size(); ++i) {
         Status status = registerLocalMemory(addrs[i], sizes[i], options);
@@ -209,7 +210,9 @@ Status TransferEngine::unregisterLocalMemory(void* addr, size_t size) {
 
 Status TransferEngine::unregisterLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes) {
     if (!sizes.empty() && addrs.size() != sizes.size())
-        return {Code::kInvalidArgument, "as many sizes as addresses, or none, are allowed"};
+        return {Code::kInvalidArgument, std::to_string(addrs.size()) + " addresses and " +
+                                            std::to_string(sizes.size()) +
+                                            " sizes: the numbers must be equal, or sizes empty"};
     Status first;
     for (size_t i = 0; i < addrs.size(); ++i) {
         Status status = unregisterLocalMemory(addrs[i], sizes.empty() ? 0 : sizes[i]);

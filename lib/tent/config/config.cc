@@ -111,7 +111,7 @@ void read_rdma(Table table, Config& config) {
     rdma.selector.block_size = config.block_size;
     if (auto device = table.table("device")) {
         int64_t index = rdma.gid_index;
-        const std::string allowed = "-1 for the first that suits, or 0..255";
+        const std::string allowed = "-1 for the first suitable one, or 0..255";
         if (const toml::node* node = device->any("gid_index")) {
             const auto value = node->value_exact<int64_t>();
             if (!value || *value < -1 || *value > 255) device->refuse(*node, "gid_index", allowed);
@@ -243,7 +243,8 @@ void read_tls_files(Table& table, const std::string& prefix, TlsFiles& files) {
     files.cert_file = text(table, prefix + "cert_file", allowed);
     files.key_file = text(table, prefix + "key_file", allowed);
     if (files.cert_file.empty() != files.key_file.empty())
-        table.require_together(prefix, "key_file: that of the certificate, a PEM file, if there is one");
+        table.require_together(prefix,
+                               "key_file: the certificate's key in a PEM file, if and only if there is a certificate");
 }
 
 void read_log_level(Table& table, Config& config) {

@@ -75,8 +75,7 @@ class Reader : public json::json_sax_t {
     bool end_array() override { return close(); }
     bool key(std::string& name) override {
         const std::vector<std::string>& known = open_.back()->keys;
-        if (std::find(known.begin(), known.end(), name) != known.end())
-            return fail("key '" + name + "' is there twice");
+        if (std::find(known.begin(), known.end(), name) != known.end()) return fail("key '" + name + "' occurs twice");
         key_ = name;
         key_line_ = place_.last;
         return true;

@@ -81,15 +81,16 @@ Stream open_connection(const std::string& address, Purpose purpose, const Creden
         Welcome welcome{.magic = 0};
         if (!stream.send(&hello, sizeof(hello), deadline_ns) ||
             !stream.receive(&welcome, sizeof(welcome), deadline_ns)) {
-            if (speaks_tls(welcome)) *why = "it wants TLS, and we have no certificate";
+            if (speaks_tls(welcome)) *why = "the peer requires TLS, and this engine has no certificate";
             return false;
         }
-        *why = "it speaks another protocol";
+        *why = "the peer uses another protocol";
         if (welcome.magic != Hello::kMagic || welcome.version != Hello::kVersion) return false;
-        *why = secret.empty() ? "it has a secret, and we have none" : "it has no secret, and we have one";
+        *why = secret.empty() ? "the peer has a secret, and this engine has no secret"
+                              : "the peer has no secret, and this engine has a secret";
         if (welcome.has_secret != hello.has_secret) return false;
         if (secret.empty()) return true;
-        *why = "its secret is another than ours";
+        *why = "the peer's secret differs from this engine's";
         const Mac ours = proof(secret, "initiator", hello, welcome);
         Mac theirs;
         return stream.send(&ours, sizeof(ours), deadline_ns) && stream.receive(&theirs, sizeof(theirs), deadline_ns) &&

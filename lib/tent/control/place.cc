@@ -85,13 +85,14 @@ Status place_by_name(const std::string& name, bool has_credentials, const std::v
     out->listen = resolve(name, 0, monotonic_ns() + kResolveNs);
     out->host = name;
     if (out->listen.empty())
-        return {Code::kInvalidArgument, "key 'rpc_server_hostname': '" + name + "' is no address and no known name"};
+        return {Code::kInvalidArgument,
+                "key 'rpc_server_hostname': '" + name + "' is neither an address nor a known host name"};
     for (const SocketAddress& one : out->listen) {
         if (has_credentials || one.is_loopback() || contains(ports, one)) continue;
         return {Code::kInvalidArgument,
-                "key 'rpc_server_hostname': '" + name + "' (" + one.host() + ") is for engines with a secret " +
-                    "(secret_file, ROVE_TENT_SECRET) or a certificate (tls_cert_file); without, the loopback's "
-                    "addresses and those of the own ports are allowed, since whoever connects is believed"};
+                "key 'rpc_server_hostname': '" + name + "' (" + one.host() + ") needs a secret " +
+                    "(secret_file, ROVE_TENT_SECRET) or a certificate (tls_cert_file). Without one, every peer that "
+                    "connects is trusted, so only the addresses of the loopback and of the own ports are allowed"};
     }
     if (is_any(out->listen.front())) out->host = own_host();
     return {};
@@ -113,8 +114,9 @@ void place_by_default(bool has_credentials, const std::vector<SocketAddress>& po
         out->listen.push_back(port);
         known += ", " + port.host();
     }
-    out->note = "no secret (secret_file, ROVE_TENT_SECRET) and no certificate (tls_cert_file), so it is reached at " +
-                known + " only";
+    out->note =
+        "no secret (secret_file, ROVE_TENT_SECRET) and no certificate (tls_cert_file), so the engine listens only on " +
+        known;
 }
 
 }  // namespace

@@ -45,9 +45,10 @@ Status Secret::load(const std::string& file, Secret* out) {
     ssize_t got = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? read(fd, bytes.data(), bytes.size()) : -1;
     close(fd);
     if (got < 0) return refuse_secret(file, "a regular file is allowed");
-    if (about.st_uid != geteuid() && about.st_uid != 0) return refuse_secret(file, "it must be ours or root's");
+    if (about.st_uid != geteuid() && about.st_uid != 0)
+        return refuse_secret(file, "its owner must be this user or root");
     if ((about.st_mode & (S_IWGRP | S_IRWXO)) != 0)
-        return refuse_secret(file, "its group must not write it, and others must not read it either: chmod 600");
+        return refuse_secret(file, "its group must not have write access, and others no access: chmod 600");
     while (got > 0 && std::strchr(" \t\r\n", bytes[static_cast<size_t>(got) - 1]) != nullptr) --got;
     if (static_cast<size_t>(got) < kMinBytes || static_cast<size_t>(got) > kMaxBytes)
         return refuse_secret(file, length_allowed + " are allowed");

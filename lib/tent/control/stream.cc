@@ -50,7 +50,7 @@ bool Stream::start_tls(const TlsContext& context, const std::string& host, uint6
         if (!wait_for(fd_, POLLIN, deadline_ns)) return false;
         goes_on = take_sealed() >= 0;
     }
-    if (!goes_on) *error = "TLS: " + (tls_error().empty() ? "it does not speak TLS" : tls_error());
+    if (!goes_on) *error = "TLS: " + (tls_error().empty() ? "the peer does not use TLS" : tls_error());
     return goes_on;
 }
 

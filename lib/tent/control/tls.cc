@@ -71,7 +71,7 @@ bool TlsSession::take(std::string_view came, std::string* plain, std::string* wi
         has_begun_ = true;
         if (is_acceptor_ && static_cast<uint8_t>(came[0]) != kHandshakeRecord) {
             *wire += kNoTlsAlert;
-            error_ = "it does not speak TLS";
+            error_ = "the peer does not use TLS";
             return false;
         }
     }
@@ -109,11 +109,11 @@ bool TlsSession::fail(int result) {
     const long verified = SSL_get_verify_result(session_.get());
     const char* reason = ERR_reason_error_string(ERR_peek_last_error());
     if (error == SSL_ERROR_ZERO_RETURN) {
-        error_ = "the other side has ended it";
+        error_ = "the peer has closed the connection";
     } else if (verified != X509_V_OK) {
         error_ = X509_verify_cert_error_string(verified);
     } else {
-        error_ = reason != nullptr ? reason : "it does not speak TLS";
+        error_ = reason != nullptr ? reason : "the peer does not use TLS";
     }
     ERR_clear_error();
     return false;

@@ -44,8 +44,8 @@ bool is_ok(const std::optional<Json>& answer) {
 
 void say_lost(const Announcement& announcement, const Peer& target) {
     static LogLimit limit;
-    log(limit, LogLevel::kWarning, "notification '%s' is lost: segment '%s' did not take it", announcement.name.c_str(),
-        target.name().c_str());
+    log(limit, LogLevel::kWarning, "notification '%s' was lost: segment '%s' did not accept it",
+        announcement.name.c_str(), target.name().c_str());
 }
 
 }  // namespace
@@ -306,7 +306,7 @@ bool Engine::receive(const Json& body) {
     const std::lock_guard lock(notification_mutex_);
     if (notifications_.size() >= kMaxNotifications) {
         static LogLimit limit;
-        log(limit, LogLevel::kWarning, "notification '%s' is lost: %zu wait for receiveNotification()",
+        log(limit, LogLevel::kWarning, "notification '%s' was lost: %zu already wait for receiveNotification()",
             text.name.c_str(), notifications_.size());
         return false;
     }
@@ -325,7 +325,7 @@ Status Engine::notify(uint64_t handle, const NotificationText& notification) {
     if (!status.ok()) return status;
     const Json body{{"name", notification.name}, {"message", notification.message}};
     if (is_ok(used.peer->control().call(MessageType::kNotify, body, kNotifyNs))) return {};
-    return {Code::kRpcServiceError, "segment '" + used.peer->name() + "' did not take the notification"};
+    return {Code::kRpcServiceError, "segment '" + used.peer->name() + "' did not accept the notification"};
 }
 
 void Engine::announce(const std::shared_ptr<Announcement>& announcement) {

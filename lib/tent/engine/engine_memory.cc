@@ -33,7 +33,7 @@ Status parse_location(const std::string& location, const ::rove::tent::Config& c
     if (std::find(nodes.begin(), nodes.end(), number) == nodes.end()) {
         std::string there;
         for (const int one : nodes) there += (there.empty() ? "" : ", ") + std::to_string(one);
-        return {Code::kInvalidArgument, what + "no such NUMA node: this host, and [topology], have " + there};
+        return {Code::kInvalidArgument, what + "no such NUMA node; this host and [topology] have " + there};
     }
     *node = number;
     return {};
@@ -113,7 +113,7 @@ Status Engine::add_memory(std::shared_ptr<LocalBuffer> buffer) {
 Status Engine::register_memory(void* address, uint64_t length, const MemorySettings& settings) {
     const auto start = reinterpret_cast<uint64_t>(address);
     if (address == nullptr || length == 0 || start + length < start)
-        return {Code::kInvalidArgument, "memory " + place(address, length) + ": not a range of addresses"};
+        return {Code::kInvalidArgument, "memory " + place(address, length) + ": not a valid range of addresses"};
     auto buffer = std::make_shared<LocalBuffer>();
     buffer->address = start;
     buffer->length = length;
@@ -138,7 +138,7 @@ Status Engine::register_memory(void* address, uint64_t length, const MemorySetti
 Status Engine::remove_memory(LocalBuffer& buffer) {
     if (!memory_.remove_unused(buffer)) {
         return {Code::kInvalidArgument, "memory " + place(reinterpret_cast<void*>(buffer.address), buffer.length) +
-                                            " is used by requests under way"};
+                                            " is in use by requests in progress"};
     }
     if (buffer.shared) shm_server_.withdraw(*buffer.shared);
     if (ports_ != nullptr) ports_->remove_memory(buffer);
@@ -198,7 +198,7 @@ Status Engine::free_memory(void* address) {
     if (memory_.count_overlapping(start, length) > (buffer != nullptr ? 1u : 0u) ||
         (buffer != nullptr && buffer->registrations > 1)) {
         return {Code::kInvalidArgument, "memory " + place(address, length) +
-                                            " is registered once more, as a whole or in part: unregister it first"};
+                                            " has another registration, of all or a part of it: unregister that first"};
     }
     const Status status = buffer == nullptr ? Status{} : remove_memory(*buffer);
     if (status.ok()) allocated_.erase(at);

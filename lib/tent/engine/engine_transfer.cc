@@ -176,11 +176,11 @@ void Engine::undo(Task& task) {
     task->is_write = request.opcode == Request::WRITE;
     if (task->is_write && !task->remote->writable) {
         return {Code::kInvalidArgument, "target " + range(request.target_offset, request.length) + ": segment '" +
-                                            task->peer->name() + "' lets others only read it"};
+                                            task->peer->name() + "' allows only READs of it"};
     }
     if (!task->is_write && !task->local->writable) {
         return {Code::kInvalidArgument, "source " + range(reinterpret_cast<uint64_t>(request.source), request.length) +
-                                            ": it is mapped for reading only"};
+                                            ": its mapping is read-only"};
     }
     const auto priority = static_cast<Priority>(request.priority);
     task->priority = priority;
@@ -257,9 +257,9 @@ Status Engine::prepare(const Request& request, uint64_t now_ns, Task* task, bool
     const uint32_t reserve = Core::kReserve[lowest];
     *first = core_.pool().take(total, reserve);
     if (*first != nullptr) return {};
-    return {Code::kTooManyRequests, std::to_string(total) + " slices are needed, of " +
-                                        std::to_string(Core::kMaxSlices - reserve) +
-                                        " for all requests of this priority, and lower ones, under way"};
+    return {Code::kTooManyRequests,
+            std::to_string(total) + " slices are needed, but requests of this priority and lower ones may have only " +
+                std::to_string(Core::kMaxSlices - reserve) + " in progress"};
 }
 
 // Cuts a request, and those that continue it, into slices from `first` on. Returns the first of those that are left.

@@ -69,8 +69,8 @@ Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
         return {Code::kRpcServiceError, "segment '" + peer.name() + "', " + peer.control().address() + ": " + why};
     auto segment = parse_segment(*answer);
     if (!segment) {
-        return {Code::kRpcServiceError, "segment '" + peer.name() + "': " + peer.control().address() +
-                                            " describes itself in a way that is not understood"};
+        return {Code::kRpcServiceError, "segment '" + peer.name() + "': the description from " +
+                                            peer.control().address() + " cannot be parsed"};
     }
     // An address that a store has from a process which is no more may be another's now.
     if (names_ != nullptr && segment->name != peer.name()) {
@@ -101,7 +101,7 @@ Status Peers::connect(const std::shared_ptr<Peer>& peer) {
     if (!status.ok()) return status;
     if (!peer->is_file() && !lease(peer))
         return {Code::kRpcServiceError,
-                "segment '" + peer->name() + "': " + peer->control().address() + " does not let us connect to it"};
+                "segment '" + peer->name() + "': " + peer->control().address() + " refuses the connection"};
     peer->set_segment(std::move(segment));
     Shard& shard = core_.shard(peer->shard());
     shard.with_lock([&] {
@@ -195,9 +195,10 @@ Status Peers::make_present(const std::shared_ptr<Peer>& owned) {
     if (peer.is_there()) return {};
     if (peer.is_other.load()) {
         return {Code::kNeedsRefreshCache,
-                "segment '" + peer.name() + "': its process was started again with other devices; close and open it"};
+                "segment '" + peer.name() +
+                    "': its process was restarted with other devices; close the segment and open it again"};
     }
-    return {Code::kRpcServiceError, "segment '" + peer.name() + "': its process has gone"};
+    return {Code::kRpcServiceError, "segment '" + peer.name() + "': its process has ended"};
 }
 
 // Looks for a process that ended, which may have returned at another address.
@@ -213,7 +214,7 @@ void Peers::seek(const std::shared_ptr<Peer>& peer) {
                 peer->set_segment(std::move(segment));
                 peer->gone.store(false);
                 static LogLimit limit;
-                log(limit, LogLevel::kInfo, "segment '%s': its process is back, at %s", peer->name().c_str(),
+                log(limit, LogLevel::kInfo, "segment '%s': its process has returned, at %s", peer->name().c_str(),
                     peer->control().address().c_str());
                 core_.shard(peer->shard()).with_lock([&] {
                     for (size_t i = 0; i < kTransports; ++i)
@@ -319,7 +320,7 @@ bool Peers::is_same_process(Peer& peer) {
 void Peers::set_gone(Peer& peer) {
     if (peer.gone.exchange(true)) return;
     static LogLimit limit;
-    log(limit, LogLevel::kInfo, "segment '%s': its process has gone", peer.name().c_str());
+    log(limit, LogLevel::kInfo, "segment '%s': its process has ended", peer.name().c_str());
     core_.shard(peer.shard()).with_lock([&] {
         for (size_t i = 0; i < kTransports; ++i)
             if (peer.slot(i) != nullptr) peer.slot(i)->abandon(monotonic_ns());

@@ -349,11 +349,11 @@ void Shard::move_elsewhere(Slice& slice, Transport from, uint64_t now_ns) {
         task.context.hint = Transport::UNSPEC;
         static LogLimit limit;
         if (!core_.selector().select(task.context, 0, &task.selection).ok()) {
-            log(limit, LogLevel::kWarning, "segment '%s': %s fails a request, and nothing else can carry it",
+            log(limit, LogLevel::kWarning, "segment '%s': %s failed a request, and no other transport can carry it",
                 task.peer->name().c_str(), name(from));
             return fail(slice, Reason::kNoTransport);
         }
-        log(limit, LogLevel::kWarning, "segment '%s': %s fails a request of %s priority, which goes on by %s",
+        log(limit, LogLevel::kWarning, "segment '%s': %s failed a request of %s priority, which continues over %s",
             task.peer->name().c_str(), name(from), name(task.priority), name(task.selection.transport));
         channel.leave(task);
         if (task.level != Waiting::kNowhere) waiting = channel.queues.take_all(task);

@@ -11,21 +11,21 @@ const char* text(Reason reason) {
         case Reason::kNone:
             break;
         case Reason::kNoProgress:
-            return "nothing of it was carried for max_timeout_ns";
+            return "no data was transferred for max_timeout_ns";
         case Reason::kSlotsClosed:
-            return "nothing of it was carried for max_timeout_ns: the slots are closed to its priority";
+            return "no data was transferred for max_timeout_ns: the slots are closed to its priority";
         case Reason::kNoRail:
-            return "nothing of it was carried for max_timeout_ns: no port reaches one of the peer's";
+            return "no data was transferred for max_timeout_ns: no port reaches a port of the peer";
         case Reason::kDeadline:
             return "its deadline has passed";
         case Reason::kRefused:
-            return "the access was refused: the peer's memory, or ours, is no longer registered as it was";
+            return "the access was refused: the memory, here or at the peer, is no longer registered as it was";
         case Reason::kPeerGone:
-            return "the peer's process has gone";
+            return "the peer's process has ended";
         case Reason::kNoTransport:
-            return "no transport is left that could carry it";
+            return "no transport is left that can carry it";
         case Reason::kNotConfirmed:
-            return "the peer did not confirm that a broken connection changes nothing any more";
+            return "the peer did not confirm that a broken connection can no longer change its memory";
     }
     return "";
 }

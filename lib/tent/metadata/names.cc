@@ -71,7 +71,7 @@ Status Names::take(const std::string& name, const std::string& value) {
         if (!status.ok() || taken) return status;
     }
     return {Code::kInvalidArgument,
-            "key 'local_segment_name': '" + name + "' is the name of a process that lives at " + other};
+            "key 'local_segment_name': '" + name + "' is in use by a running process at " + other};
 }
 
 void Names::keep() {

@@ -14,7 +14,7 @@ namespace {
 using Kind = RedisReply::Kind;
 
 RedisReply not_understood() {
-    return {Kind::kError, "an answer that is not understood", {}};
+    return {Kind::kError, "an invalid answer", {}};
 }
 
 bool parse_size(const std::string& digits, long most, long* size) {

@@ -75,8 +75,8 @@ class RedisListener {
         if (!has('K') || (!has_all && (!has('g') || !has('$') || !has('x')))) {
             static LogLimit limit;
             log(limit, LogLevel::kWarning,
-                "redis %s: its notify-keyspace-events are '%s', not 'Kg$x': that a process has gone or is back is "
-                "noticed late",
+                "redis %s: its notify-keyspace-events are '%s', not 'Kg$x', so the end or the return of a "
+                "process is detected late",
                 server.c_str(), events.c_str());
         }
         channel_ = "__keyspace@" + RedisSession::database() + "__:" + prefix_;

@@ -182,9 +182,9 @@ constexpr FigureTable kTables[] = {
     {"devices", "device", "Devices of the TENT engine: load and learned bandwidth", read_devices},
     {"rails", "rail", "Rails of the TENT engine: state and counters", read_rails},
     {"priorities", "priority", "Requests of the TENT engine by priority", read_priorities},
-    {"slots", "slot", "What the TENT engine completed by slot, and who rotates the slots", read_slots},
+    {"slots", "slot", "Completed bytes by slot, and the process that rotates the slots", read_slots},
     {"transports", "transport", "Bytes of the TENT engine by transport", read_transports},
-    {"locks", "lock", "How long the TENT engine's shards were locked whenever something was done", read_locks},
+    {"locks", "lock", "Times for which the TENT engine's shards were locked", read_locks},
 };
 
 }  // namespace

@@ -154,7 +154,7 @@ Status DeviceSelector::none_eligible(uint64_t device_mask) const {
     for (size_t id = 0; id < devices_.size(); ++id)
         if (device_mask >> id & 1) allowed += (allowed.empty() ? "" : ", ") + devices_[id].name;
     return {Code::kDeviceNotFound,
-            allowed.empty() ? "the device mask excludes every device" : "no device is up of: " + allowed};
+            allowed.empty() ? "the device mask excludes every device" : "no device has a link: " + allowed};
 }
 
 Status DeviceSelector::no_such_node(int numa_node) const {

@@ -52,8 +52,9 @@ Status TransportSelector::create(std::vector<Policy> policies, std::span<const s
         const Policy& policy = policies[i];
         for (size_t before = 0; before < i; ++before)
             if (policies[before].name == policy.name && policies[before].segment_type == policy.segment_type)
-                return {Code::kInvalidArgument, policy.where_name + ": got \"" + policy.name +
-                                                    "\" again, allowed a name that no other policy of the type has"};
+                return {Code::kInvalidArgument,
+                        policy.where_name + ": got \"" + policy.name +
+                            "\" again, allowed a name that no other policy of this segment_type has"};
         uint64_t mask = policy.devices.empty() ? ~uint64_t{0} : 0;
         for (const std::string& device : policy.devices) {
             const auto found =
@@ -114,7 +115,7 @@ Status TransportSelector::select(const SelectionContext& request, uint32_t trans
     }
     return {Code::kDeviceNotFound, (policy == nullptr ? "default order" : "policy \"" + policy->name + "\"") +
                                        std::string(": attempt ") + std::to_string(transport_index + 1) +
-                                       " has no transport left that is available of " + list(order)};
+                                       ": no transport is available in " + list(order)};
 }
 
 }  // namespace rove::tent

@@ -127,13 +127,13 @@ Status check(int fd, const std::string& path, bool* empty) {
     *empty = bytes == 0 || is_begun;
     if (*empty) return {};
     if (found.magic != SharedSlots::kMagic)
-        return {Code::kInvalidArgument, "shared_quota_shm_path: " + path + " is something else than slots" + remove};
+        return {Code::kInvalidArgument, "shared_quota_shm_path: " + path + " does not contain slots" + remove};
     if (found.version != SharedSlots::kVersion)
         return {Code::kInvalidArgument, "shared_quota_shm_path: " + path + " has version " +
                                             std::to_string(found.version) + ", this program has " +
                                             std::to_string(SharedSlots::kVersion) + remove};
     if (static_cast<size_t>(status.st_size) < sizeof(SharedSlots))
-        return {Code::kInvalidArgument, "shared_quota_shm_path: " + path + " is cut off" + remove};
+        return {Code::kInvalidArgument, "shared_quota_shm_path: " + path + " is truncated" + remove};
     return {};
 }
 
@@ -175,7 +175,7 @@ Status join_slots(const SlotConfig& config, SharedSlots** shared, ProcessEntry**
                                                   std::to_string(config.interval_ns / 1'000'000)};
         } else if (*own = take_entry(*mapped); *own == nullptr) {
             joined = {Code::kTooManyRequests,
-                      path + " has as many processes as it can: " + std::to_string(SharedSlots::kProcesses)};
+                      path + " is full: the maximum number of processes is " + std::to_string(SharedSlots::kProcesses)};
         }
         if (!joined.ok()) {
             munmap(memory, sizeof(SharedSlots));

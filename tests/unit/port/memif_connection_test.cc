@@ -170,7 +170,7 @@ TEST(MemifConnection, SecretAndIdAreTheServers) {
     EXPECT_EQ(outcome(3, "twenty-four bytes of it?", "twenty-four bytes of it!"), "the peer disconnects: wrong secret");
     EXPECT_EQ(outcome(3, "", "secret"), "the peer disconnects: wrong secret");
     EXPECT_EQ(outcome(3, "secre", "secret"), "the peer disconnects: wrong secret");
-    EXPECT_EQ(outcome(4, "", ""), "the peer disconnects: there is no interface of that id");
+    EXPECT_EQ(outcome(4, "", ""), "the peer disconnects: no interface has this id");
 }
 
 TEST(MemifConnection, TooMuchMemoryIsRefused) {
@@ -198,7 +198,7 @@ TEST(MemifConnection, TheEndIsSeen) {
         Pair pair(client_settings(), server_settings());
         pair.end_client();
         EXPECT_EQ(pair.server().advance(), State::kClosed);
-        EXPECT_EQ(pair.server().why(), "the peer is gone");
+        EXPECT_EQ(pair.server().why(), "the peer has closed the connection");
         EXPECT_EQ(pair.server().to_server().ring->cookie, kMemifCookie) << "stays mapped";
     }
     {

@@ -357,7 +357,7 @@ TEST_F(MeshFolderTest, AFolderThatIsNotThereIsMade) {
     EXPECT_EQ(mode_of(path_ + "/new/10.77.0.1"), 0666u) << "other users may connect, if the folder lets them in";
     EXPECT_HAS(refusal(path_ + "/none/new"), "cannot be made");
     std::ofstream(path_ + "/file") << "";
-    EXPECT_HAS(refusal(path_ + "/file"), "is no directory");
+    EXPECT_HAS(refusal(path_ + "/file"), "is not a directory");
     fs::create_directory_symlink(path_ + "/new", path_ + "/link");
     EXPECT_HAS(refusal(path_ + "/link"), "symbolic link");
     EXPECT_HAS(refusal(path_ + "/link/"), "symbolic link");

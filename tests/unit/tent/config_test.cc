@@ -348,8 +348,8 @@ TEST(TentConfig, RefusesUnknownKeysAndWrongValues) {
     refused("rpc_server_port = 65536\n", 1, "rpc_server_port", "0..65535");
     refused("metadata_type = \"etcd\"\n", 1, "metadata_servers", "10.0.0.1:2379");
     refused("tls_ca_file = \"a\"\n", 1, "tls_ca_file", "with tls_cert_file and tls_key_file");
-    refused("tls_cert_file = \"a\"\n", 1, "tls_key_file", "that of the certificate");
-    refused("metadata_key_file = \"a\"\n", 1, "metadata_key_file", "that of the certificate");
+    refused("tls_cert_file = \"a\"\n", 1, "tls_key_file", "the certificate's key");
+    refused("metadata_key_file = \"a\"\n", 1, "metadata_key_file", "the certificate's key");
     refused("log_level = \"loud\"\n", 1, "log_level", "warning");
     refused("[[topology.nics]]\nname = \"rove0\"\nnuma_node = -2\n", 3, "topology.nics[0].numa_node", "0..1023");
     refused("[[topology.nics]]\nname = \"rove0\"\nbandwidth_gbps = 0.0\n", 3, "topology.nics[0].bandwidth_gbps", "");

@@ -392,7 +392,7 @@ TEST(DeviceSelector, NoDeviceIsAnErrorThatNamesThem) {
     selector.set_up(1, false);
     status = selector.allocate({&kBlock, 1}, -1, 0b10, Priority::kHigh, 0, {&chosen, 1});
     EXPECT_EQ(status.code(), Code::kDeviceNotFound);
-    EXPECT_EQ(status.message(), "no device is up of: rove1");
+    EXPECT_EQ(status.message(), "no device has a link: rove1");
     EXPECT_EQ(inflight(selector, 1), 0u);
 }
 

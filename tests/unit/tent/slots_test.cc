@@ -278,13 +278,13 @@ TEST_F(SlotsTest, T12_AnotherVersionOrSomethingElseIsRefusedAndSaysWhatToRemove)
                                      " if no other program needs it, or choose another path");
     bytes.assign(100, 0xAB);
     leave_behind(bytes);
-    EXPECT_NE(refused(config()).find("is something else than slots; remove /dev/shm" + path_), std::string::npos);
+    EXPECT_NE(refused(config()).find("does not contain slots; remove /dev/shm" + path_), std::string::npos);
     // Our own magic number, but fewer bytes than a reader needs.
     bytes.assign(16, 0);
     std::memcpy(bytes.data(), &magic, sizeof(magic));
     bytes[8] = SharedSlots::kVersion;
     leave_behind(bytes);
-    EXPECT_NE(refused(config()).find("is cut off"), std::string::npos);
+    EXPECT_NE(refused(config()).find("is truncated"), std::string::npos);
 }
 
 TEST_F(SlotsTest, T12_WhatACreatorLeftHalfMadeIsMadeAnew) {

@@ -254,23 +254,26 @@ TEST(TlsServer, AnswersWhoHasACertificateAndTellsOthersWhyNot) {
     self.ca_file = ours().sign("client").ca_file;
     EXPECT_EQ(server.call(client), "");
     EXPECT_EQ(server.asked.load(), 2);
-    EXPECT_EQ(server.call(plain), "it wants TLS, and we have no certificate");
-    EXPECT_EQ(server.call({Secret("a secret of 24 characters"), nullptr}), "it wants TLS, and we have no certificate");
+    EXPECT_EQ(server.call(plain), "the peer requires TLS, and this engine has no certificate");
+    EXPECT_EQ(server.call({Secret("a secret of 24 characters"), nullptr}),
+              "the peer requires TLS, and this engine has no certificate");
     EXPECT_EQ(server.call(credentials_of(others.sign("stranger"))).rfind("TLS: ", 0), 0u);
     EXPECT_EQ(server.call(credentials_of(self)), "TLS: tlsv1 alert unknown ca");
     EXPECT_EQ(server.call(credentials_of(ours().sign("client"), "a secret of 24 characters")),
-              "it has no secret, and we have one");
+              "the peer has no secret, and this engine has a secret");
     EXPECT_EQ(server.asked.load(), 2) << "none of them was answered";
     const TlsServer without{Credentials{}};
-    EXPECT_EQ(without.call(client), "TLS: it does not speak TLS");
+    EXPECT_EQ(without.call(client), "TLS: the peer does not use TLS");
 }
 
 TEST(TlsServer, ASecretIsProvedWithinTls) {
     const std::string word = "a secret of 24 characters";
     const TlsServer server(credentials_of(ours().sign("server"), word));
     EXPECT_EQ(server.call(credentials_of(ours().sign("client"), word)), "");
-    EXPECT_EQ(server.call(credentials_of(ours().sign("client"))), "it has a secret, and we have none");
-    EXPECT_EQ(server.call(credentials_of(ours().sign("client"), word + "!")), "its secret is another than ours");
+    EXPECT_EQ(server.call(credentials_of(ours().sign("client"))),
+              "the peer has a secret, and this engine has no secret");
+    EXPECT_EQ(server.call(credentials_of(ours().sign("client"), word + "!")),
+              "the peer's secret differs from this engine's");
 }
 
 TEST(TlsServer, DataConnectionsAndLeasesAreTlsToo) {

@@ -144,7 +144,7 @@ TEST_F(TransportSelectorTest, FirstPolicyThatMatchesDecidesEvenIfItHasNothingAva
     Selection selection;
     const Status status = made.select({}, 0, &selection);
     EXPECT_EQ(status.code(), Code::kDeviceNotFound);
-    EXPECT_EQ(status.message(), "policy \"a\": attempt 1 has no transport left that is available of gds");
+    EXPECT_EQ(status.message(), "policy \"a\": attempt 1: no transport is available in gds");
 }
 
 TEST_F(TransportSelectorTest, T16_WithoutAPolicyTheDefaultOrderOfTheSegmentType) {

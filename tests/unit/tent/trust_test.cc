@@ -282,9 +282,9 @@ TEST_F(ServerTest, WhoHasAnotherSecretOrNoneIsToldSo) {
     };
     EXPECT_TRUE(call(Secret(kWord)));
     EXPECT_FALSE(call(Secret("another secret of ours")));
-    EXPECT_EQ(why, "its secret is another than ours");
+    EXPECT_EQ(why, "the peer's secret differs from this engine's");
     EXPECT_FALSE(call(Secret()));
-    EXPECT_EQ(why, "it has a secret, and we have none");
+    EXPECT_EQ(why, "the peer has a secret, and this engine has no secret");
     EXPECT_EQ(asked.load(), 1);
 }
 

@@ -59,7 +59,7 @@ class FaultTest : public ConnectedTest, public testing::WithParamInterface<std::
     void expect_told() {
         const std::string told = testing::internal::GetCapturedStderr();
         EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
-        EXPECT_NE(told.find("has gone"), std::string::npos) << told;
+        EXPECT_NE(told.find("is no longer accessible"), std::string::npos) << told;
     }
     ibv_sge here(uint32_t length = 12'000) const { return sge(0, length); }
     ibv_sge there(uint32_t length = 12'000) const {

@@ -90,7 +90,7 @@ class Classic {
     int initialize_ext(const std::string& name, const std::string& metadata, const std::string& protocol,
                        const std::optional<std::string>& devices, const std::string& metadata_type) {
         if (protocol != "rdma" && protocol != "tcp")
-            return result("initialize", Status::InvalidArgument("protocol " + protocol + ": rdma and tcp are there"));
+            return result("initialize", Status::InvalidArgument("protocol " + protocol + ": rdma and tcp are allowed"));
         Settings settings;
         settings.set("rpc_server_hostname", host_of(name));
         if (metadata != "P2PHANDSHAKE") {
@@ -107,7 +107,7 @@ class Classic {
     }
 
     TransferEngine& engine() const {
-        if (engine_ == nullptr) throw std::runtime_error("initialize() comes first, and has to return 0");
+        if (engine_ == nullptr) throw std::runtime_error("initialize() must be called first, and must return 0");
         return *engine_;
     }
 
@@ -162,7 +162,7 @@ class Classic {
         if (!engine().getTransferStatus(batch, status).ok()) return -1;
         const bool late = status.s == TIMEOUT || (status.s == PENDING && Clock::now() > until(batch));
         if (status.s == PENDING && !late) return 0;
-        if (late) warn("transfer: not complete in time");
+        if (late) warn("transfer: not complete within the timeout");
         if (status.s == FAILED) warn("transfer: failed");
         end(batch);
         return status.s == COMPLETED ? 1 : late ? -2 : -1;
@@ -231,7 +231,7 @@ class Classic {
                       const Lengths& lengths, OpCode opcode, const Notify* notify, const std::string& hint,
                       BatchID* batch) {
         if (buffers.size() != peers.size() || buffers.size() != lengths.size())
-            return Status::InvalidArgument("as many peer_buffer_addresses and lengths as buffers are allowed");
+            return Status::InvalidArgument("buffers, peer_buffer_addresses and lengths must have the same length");
         const TransportType transport = parseTransportType(hint);
         if (transport == UNSPEC && !hint.empty() && hint != "unspec")
             return Status::InvalidArgument("transport_hint " + hint + ": no such transport");
@@ -364,7 +364,8 @@ void add_memory(Class& engine) {
         .def("write_bytes_to_buffer",
              [](Classic&, uintptr_t address, const py::bytes& bytes, size_t length) {
                  const std::string_view data = bytes;
-                 if (length > data.size()) throw std::invalid_argument("length: more than the bytes there are");
+                 if (length > data.size())
+                     throw std::invalid_argument("length: greater than the number of bytes given");
                  std::memcpy(pointer(address), data.data(), length);
                  return 0;
              })

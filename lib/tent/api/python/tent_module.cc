@@ -460,7 +460,7 @@ void add_transfer_calls(Class& engine) {
 }  // namespace
 
 PYBIND11_MODULE(tent, m) {
-    m.doc() = "The TENT engine; include/rove/tent.hpp says what the calls mean.";
+    m.doc() = "The TENT engine; include/rove/tent.hpp describes the calls.";
     add_exceptions(m);
     add_enumerations(m);
     add_request(m);

@@ -20,7 +20,7 @@ Status describe_file(const std::string& name, SegmentDesc* out) {
         return Status{Code::kInvalidArgument, "segment '" + name + "': " + why};
     };
     const std::string path = name.substr(kFileScheme.size());
-    if (!path.starts_with('/')) return refused("file:///PATH, an absolute path, is allowed");
+    if (!path.starts_with('/')) return refused("an absolute path, file:///PATH, is required");
     // Opening a FIFO would wait for its other end. O_NONBLOCK has no effect on files.
     constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
     int fd = open(path.c_str(), O_RDWR | kFlags);
@@ -32,9 +32,9 @@ Status describe_file(const std::string& name, SegmentDesc* out) {
     struct stat status {};
     if (fstat(fd, &status) != 0) return refused(std::strerror(errno));
     if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode))
-        return refused("a regular file or a block device is allowed");
+        return refused("neither a regular file nor a block device");
     const off_t length = lseek(fd, 0, SEEK_END);  // st_size of a block device is 0
-    if (length <= 0) return refused("there is nothing in it; a file must have the length that requests need");
+    if (length <= 0) return refused("the file is empty; it must already have the length that requests need");
     out->kind = SegmentKind::kFile;
     out->name = name;
     out->file = std::move(file);

@@ -64,7 +64,7 @@ Status VerbsDevice::open_all(const ::rove::tent::Config& config, std::vector<std
                                                           : contains(config.rdma_whitelist, name);
         if (!wanted) continue;
         if (out->size() == DeviceSelector::kMaxDevices) {
-            log(LogLevel::kWarning, "device '%s' is left out: %zu are used at most", name.c_str(), out->size());
+            log(LogLevel::kWarning, "device '%s' is not used: at most %zu devices are used", name.c_str(), out->size());
             continue;
         }
         std::unique_ptr<VerbsDevice> device(new VerbsDevice);
@@ -72,8 +72,8 @@ Status VerbsDevice::open_all(const ::rove::tent::Config& config, std::vector<std
         if (device->open(list[i], config))
             out->push_back(std::move(device));
         else
-            log(LogLevel::kWarning, "device '%s' is left out: it cannot be used (%s)", name.c_str(),
-                errno != 0 ? std::strerror(errno) : "no GID that suits");
+            log(LogLevel::kWarning, "device '%s' is not used: %s", name.c_str(),
+                errno != 0 ? std::strerror(errno) : "no suitable GID");
     }
     if (list != nullptr) ibv_free_device_list(list);
     for (const std::string& name : config.rdma_whitelist) {
@@ -81,7 +81,7 @@ Status VerbsDevice::open_all(const ::rove::tent::Config& config, std::vector<std
         std::string there;
         for (const std::string& one : names) there += (there.empty() ? "" : ", ") + one;
         return {Code::kInvalidArgument, "key 'topology.rdma_whitelist': '" + name +
-                                            "' is not a device (there are: " + (there.empty() ? "none" : there) + ")"};
+                                            "' is not a device (available: " + (there.empty() ? "none" : there) + ")"};
     }
     std::sort(out->begin(), out->end(), [](const auto& a, const auto& b) { return a->name() < b->name(); });
     return {};
