@@ -484,7 +484,7 @@ void WorkerCore::solicit(RdmaInterface& interface, const wire::Gid& neighbour) {
 void WorkerCore::ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn,
                                uint32_t nonce) {
     const LcoreScope lcore(lcore_);
-    engine_.ask_multipath(qp, path, remote_qpn, nonce);
+    engine_.ask_multipath(qp, path, remote_qpn, nonce, protocol_ns());
     sink_.flush();
 }
 

@@ -118,7 +118,8 @@ class Engine {
     void start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath = false);
     void start_sending(QueuePair& qp, uint32_t sq_psn);  // before RTS; reads the retry counts
     // Asks the peer of an RC QP whether it will speak mp, as this end would. The answer arrives in qp.hello.answer.
-    void ask_multipath(QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
+    void ask_multipath(QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce, uint64_t now_ns) {
+        core_.now_ns = now_ns;
         ask_hello(core_, qp, path, remote_qpn, nonce);
     }
     // Sets the mode for RC QPs that are connected from now on.

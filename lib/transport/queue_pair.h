@@ -96,12 +96,21 @@ struct HelloState {
     RemoteQp peer;                               // valid with has_peer
     uint64_t answered_ns = 0;                    // time of the last answered question
     uint64_t asked_back_ns = 0;                  // time at which a late question was last answered by a question
+    // What an answer told about the peer. A connection through rove's CM has no HELLO and so knows nothing of this.
+    struct PeerCapacity {
+        wire::ReceiveLimits limits;  // what the peer can take as a receiver; 0: unknown
+        uint32_t round_trip_ns = 0;  // from question to answer; 0: not measured
+    };
+    PeerCapacity peer_capacity;  // valid from the answer on, until the next attempt to connect or RESET
+    uint64_t asked_ns = 0;       // time of the first question of this attempt; 0: nothing was asked
     // A party to which we have offered mp. Anyone who can write a frame can ask in another's name, so an offer counts
     // only when its party has answered a question in return.
     struct PendingOffer {
         RemoteQp party;
         uint32_t nonce = 0;  // the nonce of that question; 0: none was asked
         bool confirmed = false;
+        uint64_t asked_ns = 0;  // time of the first such question
+        PeerCapacity capacity;  // valid when confirmed
     };
     std::array<PendingOffer, kPromises> promises{};
     size_t promise_count = 0;
@@ -134,14 +143,18 @@ struct HelloState {
         peers = known;
         peer = party;
         has_peer = true;
+        asked_ns = 0;
+        const PendingOffer* const earlier = promised(party);
+        peer_capacity = earlier != nullptr && earlier->confirmed ? earlier->capacity : PeerCapacity{};
     }
     void reset() {
         nonce = 0;
         answer = Answer::kNone;
         decision = Decision::kUndecided;
         has_peer = false;
-        answered_ns = asked_back_ns = 0;
+        answered_ns = asked_back_ns = asked_ns = 0;
         promise_count = 0;
+        peer_capacity = {};
     }
 };
 

@@ -15,9 +15,9 @@ inline constexpr uint16_t kDefaultPkey = 0xFFFF;     // IBTA 10.9.2: full member
 inline constexpr size_t kIcrcBytes = 4;
 
 // The transport service, in the three high bits of an opcode; the five low bits name the operation (IBTA 9.2.1).
-// Opcodes from 0xC0 are the manufacturer's. rove uses them for the RC operations of the multi-path transport
-// (docs/protocol/multipath.md).
-enum class Service : uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60, kCnp = 0x80, kXrc = 0xA0, kMp = 0xC0 };
+// Opcodes from 0xC0 are the manufacturer's. rove uses those from 0xE0 for the RC operations of the multi-path transport
+// (docs/protocol/multipath.md), because MRC (OCP 1.0) uses some from 0xC6 to 0xDE on the same UDP port.
+enum class Service : uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60, kCnp = 0x80, kXrc = 0xA0, kMp = 0xE0 };
 
 enum class Op : uint8_t {
     kSendFirst = 0x00,
@@ -48,7 +48,7 @@ enum class Op : uint8_t {
 };
 
 inline constexpr uint8_t kOpcodeCnp = 0x81;    // annex A17.9.3
-inline constexpr uint8_t kOpcodeHello = 0xDF;  // rove's own; asks whether the peer speaks mp
+inline constexpr uint8_t kOpcodeHello = 0xFF;  // rove's own; asks whether the peer speaks mp
 
 constexpr uint8_t opcode(Service service, Op op) {
     return static_cast<uint8_t>(service) | static_cast<uint8_t>(op);
@@ -156,10 +156,26 @@ struct Mpaeth {
     MpAckEntry entry;
     uint8_t syndrome;   // used in a kErr; coded like AETH's
     uint32_t aack_psn;  // the first PSN not yet received in order
-    uint8_t more;       // BX-3: number of entries of kMpAckEntryBytes each in the payload
+    // The number of packets from the AACK on that the receiver will take from this stream now, in units of
+    // kRoomPackets: see encode_room(). 0 makes no statement.
+    uint8_t room = 0;
+    uint8_t more;  // BX-3: number of entries of kMpAckEntryBytes each in the payload
 };
+inline constexpr uint32_t kRoomPackets = 8;
+// Returns `packets` as Mpaeth::room: rounded down, but not to 0, since that would make no statement; 255 means that
+// many units or more.
+constexpr uint8_t encode_room(uint32_t packets) {
+    const uint32_t units = packets / kRoomPackets;
+    return static_cast<uint8_t>(units < 1 ? 1 : units < 255 ? units : 255);
+}
 inline constexpr size_t kMpAckEntryBytes = 8;
 
+// The number of early packets that a QP can take as a receiver. 0 makes no statement.
+struct ReceiveLimits {
+    uint16_t reorder_packets = 0;  // each stream tracks packets up to this far ahead of the first missing one
+    uint16_t early_kib = 0;        // KiB of early packets that it can hold until their turn
+    bool operator==(const ReceiveLimits&) const = default;
+};
 // The handshake of kOpcodeHello, in which two QPs agree whether to speak mp with each other. BTH names the QP that
 // receives the question or the answer.
 struct Hello {
@@ -168,8 +184,11 @@ struct Hello {
     bool mp;         // the sender will speak mp
     uint32_t qpn;    // the sender's QP
     uint32_t nonce;  // chosen by the question; its answer echoes it
+    ReceiveLimits limits = {};
+    uint32_t tick = 0;       // the sender's time, in a unit of its own; not 0
+    uint32_t echo_tick = 0;  // in an answer: the question's tick
 };
-inline constexpr uint8_t kMpVersion = 1;
+inline constexpr uint8_t kMpVersion = 2;
 
 // The headers between UDP and the payload. The opcode decides which members besides `bth` are meaningful
 // (OpcodeInfo::extensions). The others keep their old values and start uninitialized, because zeroing them all costs 20

@@ -6,6 +6,7 @@ namespace rove::wire {
 namespace {
 
 constexpr uint8_t kBthBytes = 12;
+constexpr uint8_t kHelloBytes = 24;
 
 constexpr uint8_t extension_bytes(uint16_t extensions) {
     uint8_t bytes = 0;
@@ -18,7 +19,7 @@ constexpr uint8_t extension_bytes(uint16_t extensions) {
     if (extensions & kHasIeth) bytes += 4;
     if (extensions & kHasMpeth) bytes += 8;
     if (extensions & kHasMpaeth) bytes += 12;
-    if (extensions & kHasHello) bytes += 12;
+    if (extensions & kHasHello) bytes += kHelloBytes;
     if (extensions & kHasReserved) bytes += 16;
     if (extensions & kHasFeth) bytes += 4;
     if (extensions & kHasXrceth) bytes += 4;
@@ -79,7 +80,8 @@ constexpr std::array<OpcodeInfo, 256> make_table() {
         add(Service::kMp, static_cast<Op>(op), rc.extensions | kHasMpeth | (write ? kHasReth : 0));
     }
     add(Service::kMp, Op::kAck, kHasMpaeth | kHasPayload);
-    add_opcode(kOpcodeHello, kHasHello);
+    // Later versions of HELLO may have more fields, which are ignored.
+    add_opcode(kOpcodeHello, kHasHello | kHasPayload);
     return table;
 }
 

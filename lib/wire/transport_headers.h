@@ -76,6 +76,7 @@ inline void parse_extensions(const uint8_t* at, uint16_t extensions, Headers& ou
             out.mp_ack = {.entry = ack_entry(load_be32(at), static_cast<uint16_t>(third >> 16)),
                           .syndrome = static_cast<uint8_t>(second >> 24),
                           .aack_psn = second & kMask24,
+                          .room = static_cast<uint8_t>(third >> 8),
                           .more = static_cast<uint8_t>(third)};
             at += 12;
         } else if (extensions & kHasHello) {
@@ -83,8 +84,11 @@ inline void parse_extensions(const uint8_t* at, uint16_t extensions, Headers& ou
                          .answer = (at[1] & 1) != 0,
                          .mp = (at[1] & 2) != 0,
                          .qpn = load_be32(at + 4) & kMask24,
-                         .nonce = load_be32(at + 8)};
-            at += 12;
+                         .nonce = load_be32(at + 8),
+                         .limits = {.reorder_packets = load_be16(at + 12), .early_kib = load_be16(at + 14)},
+                         .tick = load_be32(at + 16),
+                         .echo_tick = load_be32(at + 20)};
+            at += 24;
         } else if (extensions & kHasXrceth) {
             out.xrc_srqn = load_be32(at) & kMask24;
             at += 4;
@@ -128,14 +132,18 @@ inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers&
             const Mpaeth& ack = headers.mp_ack;
             store_be32(at, ack_entry_word(ack.entry));
             store_be32(at + 4, uint32_t{ack.syndrome} << 24 | (ack.aack_psn & kMask24));
-            store_be32(at + 8, uint32_t{ack.entry.vp} << 16 | ack.more);
+            store_be32(at + 8, uint32_t{ack.entry.vp} << 16 | uint32_t{ack.room} << 8 | ack.more);
             at += 12;
         } else if (extensions & kHasHello) {
             const Hello& hello = headers.hello;
             store_be32(at, uint32_t{hello.version} << 24 | uint32_t{hello.mp} << 17 | uint32_t{hello.answer} << 16);
             store_be32(at + 4, hello.qpn & kMask24);
             store_be32(at + 8, hello.nonce);
-            at += 12;
+            store_be16(at + 12, hello.limits.reorder_packets);
+            store_be16(at + 14, hello.limits.early_kib);
+            store_be32(at + 16, hello.tick);
+            store_be32(at + 20, hello.echo_tick);
+            at += 24;
         } else if (extensions & kHasReserved) {
             std::memset(at, 0, 16);
             at += 16;

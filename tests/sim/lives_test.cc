@@ -290,7 +290,8 @@ class Lives {
             if (side.qp->hello.answer != transport::HelloState::Answer::kNone) continue;
             answered = false;
             if (net_->is_stalled(life.hosts[i])) continue;
-            side.host->engine.ask_multipath(*side.qp, side.host->path_to(*peer.host), peer.qp->qpn, side.nonce);
+            side.host->engine.ask_multipath(*side.qp, side.host->path_to(*peer.host), peer.qp->qpn, side.nonce,
+                                            net_->now());
         }
         if (!answered) {
             net_->at(net_->now() + 20'000 + random_.below(2'000'000), [this, &life, tries] { ask(life, tries + 1); });

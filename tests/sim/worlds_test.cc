@@ -29,9 +29,9 @@ void print(const std::vector<Observed>& trace) {
             std::printf(" path %04x msn %u ipsn %u%s%s%s", h.vp, h.mp.msn, h.mp.ipsn,
                         h.mp.response() ? " response" : "", h.mp.retx() ? " again" : "", h.mp.last() ? " last" : "");
         if (extensions & wire::kHasMpaeth)
-            std::printf(" path %04x kind %d %02x aack %u more %u%s", h.mp_ack.entry.vp,
-                        static_cast<int>(h.mp_ack.entry.kind), h.mp_ack.syndrome, h.mp_ack.aack_psn, h.mp_ack.more,
-                        h.mp_ack.entry.response ? " response" : "");
+            std::printf(" path %04x kind %d %02x aack %u room %u more %u%s", h.mp_ack.entry.vp,
+                        static_cast<int>(h.mp_ack.entry.kind), h.mp_ack.syndrome, h.mp_ack.aack_psn, h.mp_ack.room,
+                        h.mp_ack.more, h.mp_ack.entry.response ? " response" : "");
         std::printf("\n");
     }
 }

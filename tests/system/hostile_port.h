@@ -118,9 +118,16 @@ class Dice {
         const MpAckEntry entry{
             static_cast<MpAck>(below(4)), chance(20), chance(20), chance(50), psn, headers.vp, chance(20)};
         headers.mp_ack = {entry, static_cast<uint8_t>(random_()), (psn + static_cast<uint32_t>(below(8))) & 0xFFFFFF,
+                          static_cast<uint8_t>(chance(50) ? 0 : random_()),
                           static_cast<uint8_t>(chance(80) ? 0 : below(32))};
-        headers.hello = {static_cast<uint8_t>(chance(90) ? kMpVersion : random_()), chance(50), chance(80),
-                         static_cast<uint32_t>(below(1 << 24)), static_cast<uint32_t>(random_())};
+        headers.hello = {static_cast<uint8_t>(chance(90) ? kMpVersion : random_()),
+                         chance(50),
+                         chance(80),
+                         static_cast<uint32_t>(below(1 << 24)),
+                         static_cast<uint32_t>(random_()),
+                         {static_cast<uint16_t>(random_()), static_cast<uint16_t>(random_())},
+                         static_cast<uint32_t>(random_()),
+                         static_cast<uint32_t>(chance(50) ? 0 : random_())};
     }
     void fill_acknowledgement(Headers& headers, uint32_t psn) {
         headers.bth.opcode = opcode(Service::kRc, chance(90) ? Op::kAck : Op::kAtomicAck);

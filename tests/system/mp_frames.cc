@@ -48,11 +48,19 @@ Headers headers(uint8_t opcode) {
     h.mp_ack = {.entry = {.kind = MpAck::kSack, .ece = true, .retx = false, .response = true, .psn = 500, .vp = 0xC001},
                 .syndrome = kSyndromeNakRemoteAccess,
                 .aack_psn = 499,
+                .room = 15,
                 .more = 2};
     h.vp = 0xC123;
     h.feth = {.placement = 1, .selectivity = 1};
     h.xrc_srqn = 0x0A0B0C;
-    h.hello = {.version = kMpVersion, .answer = true, .mp = true, .qpn = 0x654321, .nonce = 0xDEADBEEF};
+    h.hello = {.version = kMpVersion,
+               .answer = true,
+               .mp = true,
+               .qpn = 0x654321,
+               .nonce = 0xDEADBEEF,
+               .limits = {.reorder_packets = 120, .early_kib = 1024},
+               .tick = 7000,
+               .echo_tick = 5000};
     return h;
 }
 
@@ -71,7 +79,7 @@ std::vector<uint8_t> build(uint8_t opcode) {
                                                            .trimmed = true});
         bytes = 2 * kMpAckEntryBytes;
     }
-    if (!(opcode_info(opcode).extensions & kHasPayload)) bytes = 0;
+    if (!(opcode_info(opcode).extensions & kHasPayload) || opcode == kOpcodeHello) bytes = 0;
     const FlowTemplate top = make_template(flow());
     std::vector<uint8_t> frame(frame_bytes(top, opcode, static_cast<uint32_t>(bytes)));
     const Segment segment{payload.data(), static_cast<uint32_t>(bytes)};
@@ -89,10 +97,10 @@ int main(int argc, char** argv) {
     }
     write_words(file, {kPcapMagic, 4u << 16 | 2, 0, 0, 65535, kEthernet});  // version 2.4
     for (const Op op : {Op::kFlush, Op::kAtomicWrite}) write_frame(file, build(opcode(Service::kRc, op)));
-    for (unsigned opcode = 0xA0; opcode <= 0xDF; ++opcode)
+    for (unsigned opcode = 0xA0; opcode <= 0xFF; ++opcode)
         if (opcode_info(static_cast<uint8_t>(opcode)).known) write_frame(file, build(static_cast<uint8_t>(opcode)));
     write_frame(file, build(opcode(Service::kRc, Op::kSendOnly)));  // one that Wireshark knows
-    for (const uint8_t opcode : {uint8_t{0xC0}, uint8_t{0xD1}, kOpcodeHello}) {
+    for (const uint8_t opcode : {uint8_t{0xE0}, uint8_t{0xF1}, kOpcodeHello}) {
         std::vector<uint8_t> cut = build(opcode);
         constexpr size_t kUpToBth = 14 + 20 + 8 + 12;
         cut.resize(kUpToBth + 4);

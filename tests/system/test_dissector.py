@@ -57,31 +57,33 @@ def every_packet():
     check(len(by_opcode) == len(ours) - 3 == 26 + 25 + 2, f"{len(by_opcode)} opcodes")
     for opcode, packet in by_opcode.items():
         expect(packet, rove__psn=[str(1000 + opcode)], rove__dest_qp=["0x123456"],
-               rove__vp=[str(0xC123)] if opcode >= 0xC0 else None)
+               rove__vp=[str(0xC123)] if opcode >= 0xE0 else None)
         check(packet["rove.icrc"] == [packet.get("infiniband.invariant.crc", packet["rove.icrc"])[0]], str(packet))
-    data = {opcode: packet for opcode, packet in by_opcode.items() if opcode >= 0xC0 and opcode not in (0xD1, 0xDF)}
+    data = {opcode: packet for opcode, packet in by_opcode.items() if opcode >= 0xE0 and opcode not in (0xF1, 0xFF)}
     for opcode, packet in data.items():
         expect(packet, rove__mpeth__retx=["1"], rove__mpeth__sync=["0"], rove__mpeth__last=["1"],
                rove__mpeth__response=["0"], rove__mpeth__early=["1"], rove__mpeth__msn=["5"], rove__mpeth__ipsn=["9"],
                infiniband__bth__psn=[str(1000 + opcode)])
-    for write in (0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB):      # Each of them has a RETH.
+    for write in (0xE6, 0xE7, 0xE8, 0xE9, 0xEA, 0xEB):      # Each of them has a RETH.
         expect(data[write], infiniband__reth__va=["0x1122334455667788"], infiniband__reth__dmalen=["64"])
     for opcode in [opcode for opcode in by_opcode if 0xA0 <= opcode < 0xC0]:
         request = not 0xAD <= opcode <= 0xB2
         expect(by_opcode[opcode], rove__xrceth__srq=["0x0a0b0c"] if request else None,
                infiniband__bth__psn=[str(1000 + opcode)])
-    for opcode in (0xA6, 0xAA, 0xAC, 0xBC, 0xBD, 0x1C, 0x1D, 0xDC, 0xDD):   # The RETH follows an XRCETH, FETH or MPETH.
+    for opcode in (0xA6, 0xAA, 0xAC, 0xBC, 0xBD, 0x1C, 0x1D, 0xFC, 0xFD):   # The RETH follows an XRCETH, FETH or MPETH.
         expect(by_opcode[opcode], infiniband__reth__va=["0x1122334455667788"], infiniband__reth__dmalen=["64"])
-    for opcode in (0x1C, 0xBC, 0xDC):
+    for opcode in (0x1C, 0xBC, 0xFC):
         expect(by_opcode[opcode], rove__feth__placement=["0x00000001"], rove__feth__selectivity=["1"])
     expect(by_opcode[0xB1], infiniband__aeth__msn=["77"])
-    expect(data[0xD0], infiniband__aeth__msn=["77"])
-    expect(by_opcode[0xD1], rove__mpaeth__syndrome=["0x62"], rove__mpaeth__aack=["499"], rove__mpaeth__more=["2"],
+    expect(data[0xF0], infiniband__aeth__msn=["77"])
+    expect(by_opcode[0xF1], rove__mpaeth__syndrome=["0x62"], rove__mpaeth__aack=["499"],
+           rove__mpaeth__room=["15"], rove__mpaeth__more=["2"],
            rove__entry__kind=["1", "0", "2"], rove__entry__ece=["1", "0", "0"], rove__entry__retx=["0", "0", "1"],
            rove__entry__response=["1", "1", "0"], rove__entry__trimmed=["0", "0", "1"],
            rove__entry__psn=["500", "501", "502"], rove__entry__vp=["49153", "49154", "49155"])
-    expect(by_opcode[0xDF], rove__hello__version=["1"], rove__hello__mp=["1"], rove__hello__answer=["1"],
-           rove__hello__qp=["0x654321"], rove__hello__nonce=["0xdeadbeef"])
+    expect(by_opcode[0xFF], rove__hello__version=["2"], rove__hello__mp=["1"], rove__hello__answer=["1"],
+           rove__hello__qp=["0x654321"], rove__hello__nonce=["0xdeadbeef"], rove__hello__reorder=["120"],
+           rove__hello__early=["1024"], rove__hello__tick=["7000"], rove__hello__echo=["5000"])
 
 
 once("dissector/every-packet", every_packet, quick=True)

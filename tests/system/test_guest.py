@@ -195,9 +195,9 @@ def hello():
     """rove asks the kernel whether it supports mp. The HELLO arrives, the kernel is unaffected, and the connection uses
     rc."""
     machine = guest()
-    # A HELLO has opcode 0xDF in the BTH, the first byte after the UDP header.
+    # A HELLO has opcode 0xFF in the BTH, the first byte after the UDP header.
     dump = machine.process(["timeout", "20", "tcpdump", "-i", "data", "-c", "1", "-n",
-                            "udp dst port 4791 and udp[8] = 0xdf"])
+                            "udp dst port 4791 and udp[8] = 0xff"])
     dump.wait_for(lambda: "listening on" in dump.out(), 20, "its start")
     verified("initiates", "ipv4", "1024", "--sizes", "1,5000")
     dump.succeed(20)

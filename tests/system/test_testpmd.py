@@ -87,7 +87,7 @@ def options():
     text = json.dumps(packets)
     check("rove.hello" in text and text.count('"mp SEND Only') == 0 and "rove.mpaeth.aack" in text,
           f"{len(packets)} packets")
-    sends = [packet for packet in packets if packet.get("rove", {}).get("rove.opcode") == "0xc4"]
+    sends = [packet for packet in packets if packet.get("rove", {}).get("rove.opcode") == "0xe4"]
     check(len({packet["rove"]["rove.psn"] for packet in sends}) == 20, f"{len(sends)} SENDs captured")
 
 

@@ -9,8 +9,8 @@
 local rove = Proto("rove", "rove multi-path RoCE")
 
 local ROCE_PORT = 4791
-local XRC, MP, ACK, HELLO = 0xA0, 0xC0, 0xD1, 0xDF
-local BTH, MPETH, MPAETH, HELLO_BYTES, ENTRY, ICRC = 12, 8, 12, 12, 8, 4
+local XRC, MP, ACK, HELLO = 0xA0, 0xE0, 0xF1, 0xFF
+local BTH, MPETH, MPAETH, HELLO_BYTES, ENTRY, ICRC = 12, 8, 12, 24, 8, 4
 local XRCETH, FETH = 4, 4
 local FLUSH, ATOMIC_WRITE = 0x1C, 0x1D
 
@@ -55,6 +55,7 @@ local f = {
     mpaeth = ProtoField.none("rove.mpaeth", "MPAETH"),
     syndrome = ProtoField.uint8("rove.mpaeth.syndrome", "Syndrome", base.HEX),
     aack = ProtoField.uint24("rove.mpaeth.aack", "First PSN not in order (AACK)", base.DEC),
+    room = ProtoField.uint8("rove.mpaeth.room", "Room behind the AACK, in 8 packets (0: no statement)", base.DEC),
     more = ProtoField.uint8("rove.mpaeth.more", "More entries", base.DEC),
     entry = ProtoField.none("rove.entry", "Acknowledged packet"),
     kind = ProtoField.uint32("rove.entry.kind", "Kind", base.DEC, KINDS, 0xC0000000),
@@ -70,6 +71,10 @@ local f = {
     answer = ProtoField.bool("rove.hello.answer", "Answer", 8, nil, 0x01),
     qpn = ProtoField.uint24("rove.hello.qp", "Sender's QP", base.HEX),
     nonce = ProtoField.uint32("rove.hello.nonce", "Nonce", base.HEX),
+    reorder = ProtoField.uint16("rove.hello.reorder", "Reordering it can track (packets)", base.DEC),
+    early_kib = ProtoField.uint16("rove.hello.early", "Early packets it can hold (KiB)", base.DEC),
+    tick = ProtoField.uint32("rove.hello.tick", "Sender's time", base.DEC),
+    echo = ProtoField.uint32("rove.hello.echo", "Echo of the question's time", base.DEC),
     srq = ProtoField.uint24("rove.xrceth.srq", "XRCETH: SRQ", base.HEX),
     feth = ProtoField.none("rove.feth", "FETH"),
     selectivity = ProtoField.uint32("rove.feth.selectivity", "Selectivity", base.DEC,
@@ -111,10 +116,11 @@ local function add_ack(tvb, pinfo, tree)
     local kind = add_entry(node, header(0, 4), header(8, 2))
     node:add(f.syndrome, header(4, 1))
     node:add(f.aack, header(5, 3))
+    node:add(f.room, header(10, 1))
     node:add(f.more, header(11, 1))
-    local room = (tvb:len() - BTH - MPAETH - ICRC) / ENTRY
-    if more > room then tree:add_proto_expert_info(short) end
-    for i = 0, math.min(more, math.floor(room)) - 1 do
+    local fit = (tvb:len() - BTH - MPAETH - ICRC) / ENTRY
+    if more > fit then tree:add_proto_expert_info(short) end
+    for i = 0, math.min(more, math.floor(fit)) - 1 do
         local at = BTH + MPAETH + i * ENTRY
         add_entry(tree, tvb(at, 4), tvb(at + 4, 2))
     end
@@ -130,6 +136,10 @@ local function add_hello(tvb, pinfo, tree)
     node:add(f.answer, at(1, 1))
     node:add(f.qpn, at(5, 3))
     node:add(f.nonce, at(8, 4))
+    node:add(f.reorder, at(12, 2))
+    node:add(f.early_kib, at(14, 2))
+    node:add(f.tick, at(16, 4))
+    node:add(f.echo, at(20, 4))
     local mp, answer = at(1, 1):bitfield(6, 1) == 1, at(1, 1):bitfield(7, 1) == 1
     pinfo.cols.info = string.format("HELLO %s, mp: %s", answer and "answer" or "question", mp and "yes" or "no")
 end

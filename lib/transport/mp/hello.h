@@ -22,6 +22,8 @@
 //    It does not answer in ERR, nor if its type is not RC, and from the first attempt to connect it to a peer it
 //    answers only that peer. Before that it must answer everybody, also in RESET: programs exchange QP numbers and then
 //    make all transitions at once, and the end that does so first asks a QP in RESET.
+// 7. Every HELLO states what its sender can take as a receiver, and the time of a question comes back in its answer, so
+//    that a QP knows both before its first packet. For the reason of note 4, only answers are believed.
 #pragma once
 
 #include <random>
@@ -45,15 +47,53 @@ inline wire::Headers make_hello(uint32_t dest_qpn, const wire::Hello& hello) {
     return h;
 }
 
+// Returns the limits of our QPs as receivers, which HELLO states.
+inline wire::ReceiveLimits own_limits(const Config& config) {
+    const uint32_t packets = always_tracked_packets(config.reorder);
+    return {.reorder_packets = static_cast<uint16_t>(std::min<uint32_t>(packets, UINT16_MAX)), .early_kib = 0};
+}
+
+// Returns the time as HELLO carries it, which is never 0.
+inline uint32_t hello_tick(uint64_t now_ns) {
+    const auto tick = static_cast<uint32_t>(now_ns);
+    return tick != 0 ? tick : 1;
+}
+
+// Sends a question. `asked_ns` is the time of the first one with this nonce, or 0.
+template <class S>
+void send_hello_question(Core<S>& core, const QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce,
+                         bool mp, uint64_t& asked_ns) {
+    if (asked_ns == 0) asked_ns = std::max<uint64_t>(core.now_ns, 1);
+    core.send(path,
+              make_hello(remote_qpn, {.version = wire::kMpVersion,
+                                      .answer = false,
+                                      .mp = mp,
+                                      .qpn = qp.qpn,
+                                      .nonce = nonce,
+                                      .limits = own_limits(core.config),
+                                      .tick = hello_tick(core.now_ns)}),
+              {}, 0);
+}
+
 // Asks the QP `remote_qpn` at the end of `path`. The answer, if any, goes to qp.hello.answer.
 template <class S>
 void ask_hello(Core<S>& core, QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
     qp.hello.nonce = nonce;
     if (!core.ready(path)) return;
-    core.send(path,
-              make_hello(remote_qpn,
-                         {.version = wire::kMpVersion, .answer = false, .mp = true, .qpn = qp.qpn, .nonce = nonce}),
-              {}, 0);
+    send_hello_question(core, qp, path, remote_qpn, nonce, true, qp.hello.asked_ns);
+}
+
+// Returns the facts about the peer in a yes to our question. `before` has those of earlier answers, and `asked_ns` the
+// time of the first question, which bounds the round trip whatever the peer echoes. The shortest round trip counts,
+// because a peer may have been asleep.
+inline HelloState::PeerCapacity learn_capacity(const wire::Hello& hello, const HelloState::PeerCapacity& before,
+                                               uint64_t asked_ns, uint64_t now_ns) {
+    HelloState::PeerCapacity learned{.limits = hello.limits, .round_trip_ns = before.round_trip_ns};
+    const uint32_t round_trip_ns = hello_tick(now_ns) - hello.echo_tick;
+    if (hello.echo_tick == 0 || asked_ns == 0 || round_trip_ns == 0 || round_trip_ns > now_ns - asked_ns)
+        return learned;
+    if (before.round_trip_ns == 0 || round_trip_ns < before.round_trip_ns) learned.round_trip_ns = round_trip_ns;
+    return learned;
 }
 
 template <class S>
@@ -62,7 +102,11 @@ void receive_hello_answer(Core<S>& core, QueuePair& qp, const wire::Hello& hello
     const bool mp = hello.mp && hello.version == wire::kMpVersion;
     HelloState::PendingOffer* const promise = state.promised(from);
     if (promise != nullptr && promise->nonce != 0 && hello.nonce == promise->nonce) {
-        promise->confirmed |= mp;
+        if (!mp) return;
+        promise->confirmed = true;
+        promise->capacity = learn_capacity(hello, promise->capacity, promise->asked_ns, core.now_ns);
+        if (state.has_peer && from == state.peer && state.answer == HelloState::Answer::kNone)
+            state.peer_capacity = promise->capacity;
         return;
     }
     if (!state.has_peer || state.nonce == 0 || hello.nonce != state.nonce) {
@@ -70,6 +114,7 @@ void receive_hello_answer(Core<S>& core, QueuePair& qp, const wire::Hello& hello
         return;
     }
     if (state.decision == HelloState::Decision::kUndecided) {
+        if (mp) state.peer_capacity = learn_capacity(hello, state.peer_capacity, state.asked_ns, core.now_ns);
         state.answer = mp ? HelloState::Answer::kYes : HelloState::Answer::kNo;
     } else if (state.decision == HelloState::Decision::kRc && state.peers != nullptr) {
         state.peers->record_answer(state.peer.gid,
@@ -87,11 +132,7 @@ void ask_back(Core<S>& core, QueuePair& qp) {
     if (!connected || state.nonce == 0 || !core.ready(qp.path)) return;
     if (state.asked_back_ns != 0 && core.now_ns - state.asked_back_ns < kAskBackNs) return;
     state.asked_back_ns = core.now_ns;
-    core.send(
-        qp.path,
-        make_hello(qp.remote_qpn,
-                   {.version = wire::kMpVersion, .answer = false, .mp = false, .qpn = qp.qpn, .nonce = state.nonce}),
-        {}, 0);
+    send_hello_question(core, qp, qp.path, qp.remote_qpn, state.nonce, false, state.asked_ns);
 }
 
 template <class S>
@@ -134,18 +175,20 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
     back.headers = wire::make_template(back.flow);
     back.port = back.outlet = qp.port;
     core.send(back,
-              make_hello(hello.qpn,
-                         {.version = wire::kMpVersion, .answer = true, .mp = yes, .qpn = qp.qpn, .nonce = hello.nonce}),
+              make_hello(hello.qpn, {.version = wire::kMpVersion,
+                                     .answer = true,
+                                     .mp = yes,
+                                     .qpn = qp.qpn,
+                                     .nonce = hello.nonce,
+                                     .limits = own_limits(core.config),
+                                     .tick = hello_tick(core.now_ns),
+                                     .echo_tick = hello.tick}),
               {}, 0);
     if (mp && state.decision == HelloState::Decision::kRc) ask_back(core, qp);
     // A QP that knows its peer asks questions itself.
     if (promise == nullptr || promise->confirmed || state.has_peer || !core.ready()) return;
     if (promise->nonce == 0) promise->nonce = std::random_device{}() | 1;
-    core.send(
-        back,
-        make_hello(hello.qpn,
-                   {.version = wire::kMpVersion, .answer = false, .mp = true, .qpn = qp.qpn, .nonce = promise->nonce}),
-        {}, 0);
+    send_hello_question(core, qp, back, hello.qpn, promise->nonce, true, promise->asked_ns);
 }
 
 }  // namespace rove::transport

@@ -34,6 +34,14 @@ struct ReorderConfig {
     uint32_t static_slots = 64;
 };
 
+// Returns how many packets after the expected one a stream can track in any case, apart from lack of memory: 120 by
+// default. hybrid_bitmap.h, note 4, derives Eunomia's number.
+constexpr uint32_t always_tracked_packets(const ReorderConfig& config) {
+    if (config.kind == ReorderConfig::Kind::kStatic) return config.static_slots - 1;
+    if (config.cap_slots == config.block_slots) return config.cap_slots - 1;
+    return (config.cap_slots - config.block_slots) / 2;
+}
+
 // Returns null for a usable configuration, or else the member that is wrong and its allowed values.
 const char* invalid(const ReorderConfig& config);
 

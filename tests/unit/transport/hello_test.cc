@@ -42,7 +42,7 @@ class HelloTest : public testing::TestWithParam<Mode> {
              PeerCapabilityCache* peers = nullptr) {
         const Path path = net.host(from).path_to(net.host(1 - from));
         qp.hello.begin(party(1 - from, about), peers, nonce);
-        net.host(from).engine.ask_multipath(qp, path, about.qpn, nonce);
+        net.host(from).engine.ask_multipath(qp, path, about.qpn, nonce, net.now());
         net.run_for(100'000);
     }
     // Sends a forged HELLO to `to`, a QP of host 1, in the name of `from`, which may have an unknown address.
@@ -99,6 +99,114 @@ TEST_P(HelloTest, WhoHasChosenSaysWhat) {
     b.hello.decision = Decision::kMp;
     ask(0, a, b);
     EXPECT_EQ(a.hello.answer, HelloAnswer::kYes);
+}
+
+// A QP knows its peer's limits and a round trip before its first packet, also if the peer was the one that asked.
+TEST_P(HelloTest, TellsWhatTheReceiverCanTake) {
+    QueuePair& a = made(0);
+    QueuePair& b = made(1);
+    ask(0, a, b);
+    EXPECT_EQ(a.hello.peer_capacity.limits.reorder_packets, 120);
+    const uint64_t took_ns = a.hello.peer_capacity.round_trip_ns;
+    EXPECT_GT(took_ns, 0u);
+    EXPECT_LT(took_ns, 100'000u);
+    EXPECT_EQ(b.hello.peer_capacity.limits.reorder_packets, 0) << "b has not said to whom it will be connected";
+    b.hello.begin(party(0, a), nullptr, 78);
+    EXPECT_EQ(b.hello.peer_capacity.limits.reorder_packets, 120) << "a has answered b's question";
+    EXPECT_GT(b.hello.peer_capacity.round_trip_ns, 0u);
+    b.hello.begin({a.qpn + 1, net.host(0).gid()}, nullptr, 79);
+    EXPECT_EQ(b.hello.peer_capacity.limits, wire::ReceiveLimits{});
+    b.hello.begin(party(0, a), nullptr, 80);
+    net.host(1).engine.set_state(b, IBV_QPS_RESET, net.now());
+    EXPECT_EQ(b.hello.peer_capacity.limits, wire::ReceiveLimits{});
+    EXPECT_EQ(b.hello.peer_capacity.round_trip_ns, 0u);
+}
+
+// An answer to the third question measures from the third.
+TEST_P(HelloTest, TheEchoTellsWhichQuestionIsAnswered) {
+    QueuePair& a = made(0);
+    QueuePair& b = made(1);
+    net.filter = [](const Observed& p) { return p.from == 0 ? Verdict::kDrop : Verdict::kPass; };
+    ask(0, a, b, 77);
+    net.run_for(5'000'000);
+    const Path path = net.host(0).path_to(net.host(1));
+    net.host(0).engine.ask_multipath(a, path, b.qpn, 77, net.now());
+    net.run_for(5'000'000);
+    net.filter = nullptr;
+    net.host(0).engine.ask_multipath(a, path, b.qpn, 77, net.now());
+    net.run_for(100'000);
+    ASSERT_EQ(a.hello.answer, HelloAnswer::kYes);
+    EXPECT_GT(a.hello.peer_capacity.round_trip_ns, 0u);
+    EXPECT_LT(a.hello.peer_capacity.round_trip_ns, 100'000u);
+}
+
+// No answer can claim a round trip that began before the question.
+TEST_P(HelloTest, AFalseEchoMeasuresNothing) {
+    QueuePair& a = made(0);
+    QueuePair& b = made(1);
+    for (const uint32_t echo : {0u, 1u, 0x7FFFFFFFu, UINT32_MAX}) {
+        net.filter = [](const Observed& p) { return p.from == 1 ? Verdict::kDrop : Verdict::kPass; };
+        ask(1, b, a, 78);
+        Path path = net.host(0).path_to(net.host(1));
+        wire::Headers h;
+        h.bth.opcode = wire::kOpcodeHello;
+        h.bth.dest_qpn = b.qpn;
+        h.hello = {.version = wire::kMpVersion,
+                   .answer = true,
+                   .mp = true,
+                   .qpn = a.qpn,
+                   .nonce = 78,
+                   .limits = {.reorder_packets = UINT16_MAX, .early_kib = 7},
+                   .tick = 1,
+                   .echo_tick = echo};
+        net.inject(1, path, h, {});
+        net.run_for(100'000);
+        EXPECT_EQ(b.hello.answer, HelloAnswer::kYes);
+        EXPECT_EQ(b.hello.peer_capacity.limits.reorder_packets, UINT16_MAX);
+        EXPECT_EQ(b.hello.peer_capacity.limits.early_kib, 7);
+        EXPECT_EQ(b.hello.peer_capacity.round_trip_ns, 0u) << echo;
+    }
+}
+
+// Peers of different versions speak rc, whichever asks.
+TEST_P(HelloTest, AnotherVersionIsAnsweredNo) {
+    QueuePair& a = made(0);
+    QueuePair& b = made(1);
+    uint32_t nonce = 5;
+    for (const uint8_t version : {uint8_t{0}, uint8_t{1}, uint8_t{3}, uint8_t{255}}) {
+        net.trace.clear();
+        wire::Headers h;
+        h.bth.opcode = wire::kOpcodeHello;
+        h.bth.dest_qpn = b.qpn;
+        h.hello = {.version = version, .answer = false, .mp = true, .qpn = a.qpn, .nonce = ++nonce, .tick = 9};
+        const std::vector<uint8_t> later(version, 0x5A);  // fields that a later version may have
+        net.inject(1, net.host(0).path_to(net.host(1)), h, later);
+        net.run_for(100'000);
+        ASSERT_EQ(net.trace.size(), 1u) << int{version};
+        const wire::Hello& answer = net.trace.back().headers.hello;
+        EXPECT_TRUE(answer.answer && !answer.mp);
+        EXPECT_EQ(answer.version, wire::kMpVersion);
+        EXPECT_EQ(answer.nonce, nonce);
+        EXPECT_EQ(answer.echo_tick, 9u);
+        EXPECT_FALSE(has_promised(b, party(0, a)));
+    }
+    for (const uint8_t version : {uint8_t{1}, uint8_t{3}}) {
+        net.filter = [](const Observed& p) { return p.from == 1 ? Verdict::kDrop : Verdict::kPass; };
+        ask(1, b, a, 78);
+        wire::Headers h;
+        h.bth.opcode = wire::kOpcodeHello;
+        h.bth.dest_qpn = b.qpn;
+        h.hello = {.version = version,
+                   .answer = true,
+                   .mp = true,
+                   .qpn = a.qpn,
+                   .nonce = 78,
+                   .limits = {.reorder_packets = 1, .early_kib = 1}};
+        net.inject(1, net.host(0).path_to(net.host(1)), h, {});
+        net.run_for(100'000);
+        EXPECT_EQ(b.hello.answer, HelloAnswer::kNo);
+        EXPECT_EQ(b.hello.peer_capacity.limits, wire::ReceiveLimits{});
+    }
 }
 
 TEST_P(HelloTest, AnAnswerNobodyAskedForIsDropped) {
@@ -191,7 +299,7 @@ TEST_P(HelloTest, AFloodIsAnsweredAtABoundedRate) {
     QueuePair& a = made(0);
     QueuePair& b = made(1);
     const Path path = net.host(0).path_to(net.host(1));
-    for (int i = 0; i < 1000; ++i) net.host(0).engine.ask_multipath(a, path, b.qpn, 77);
+    for (int i = 0; i < 1000; ++i) net.host(0).engine.ask_multipath(a, path, b.qpn, 77, net.now());
     net.run_for(1'000'000);
     uint64_t answers = 0;
     for (const Observed& packet : net.trace) answers += packet.from == 1 && packet.headers.hello.answer;
@@ -232,7 +340,7 @@ TEST(Hello, WhoIsConfiguredForRcDeclines) {
     QueuePair& a = net.host(0).create({});
     QueuePair& b = net.host(1).create({});
     a.hello.begin({b.qpn, net.host(1).gid()}, nullptr, 5);
-    net.host(0).engine.ask_multipath(a, net.host(0).path_to(net.host(1)), b.qpn, 5);
+    net.host(0).engine.ask_multipath(a, net.host(0).path_to(net.host(1)), b.qpn, 5, net.now());
     net.run_for(100'000);
     EXPECT_EQ(a.hello.answer, HelloAnswer::kNo);
 }

@@ -141,8 +141,17 @@ class Target {
                               .vp = h.vp},
                     .syndrome = random_.pick<uint8_t>(0x20, 0x60, 0x61, 0x62, 0x63, 0xFF),
                     .aack_psn = random_.chance(0.5) ? out.value() : (out + near).value(),
+                    .room = static_cast<uint8_t>(random_.next()),
                     .more = static_cast<uint8_t>(random_.chance(0.8) ? 0 : random_.below(256))};
-        h.hello = {.version = 1, .answer = random_.chance(0.5), .mp = random_.chance(0.5), .qpn = near, .nonce = near};
+        h.hello = {.version = static_cast<uint8_t>(random_.pick(1, 2, 3)),
+                   .answer = random_.chance(0.5),
+                   .mp = random_.chance(0.5),
+                   .qpn = near,
+                   .nonce = near,
+                   .limits = {.reorder_packets = static_cast<uint16_t>(random_.next()),
+                              .early_kib = static_cast<uint16_t>(random_.next())},
+                   .tick = static_cast<uint32_t>(random_.next()),
+                   .echo_tick = static_cast<uint32_t>(random_.next())};
     }
     void deliver(const std::vector<uint8_t>& frame) {
         ++sent_;

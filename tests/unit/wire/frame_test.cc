@@ -93,6 +93,7 @@ void expect_equal(const Headers& a, const Headers& b, uint16_t extensions) {
         expect_equal(a.mp_ack.entry, b.mp_ack.entry);
         EXPECT_EQ(a.mp_ack.syndrome, b.mp_ack.syndrome);
         EXPECT_EQ(a.mp_ack.aack_psn, b.mp_ack.aack_psn);
+        EXPECT_EQ(a.mp_ack.room, b.mp_ack.room);
         EXPECT_EQ(a.mp_ack.more, b.mp_ack.more);
     }
     if (extensions & kHasHello) {
@@ -101,6 +102,9 @@ void expect_equal(const Headers& a, const Headers& b, uint16_t extensions) {
         EXPECT_EQ(a.hello.mp, b.hello.mp);
         EXPECT_EQ(a.hello.qpn, b.hello.qpn);
         EXPECT_EQ(a.hello.nonce, b.hello.nonce);
+        EXPECT_EQ(a.hello.limits, b.hello.limits);
+        EXPECT_EQ(a.hello.tick, b.hello.tick);
+        EXPECT_EQ(a.hello.echo_tick, b.hello.echo_tick);
     }
 }
 
@@ -275,7 +279,7 @@ TEST(Opcodes, Known) {
     EXPECT_EQ(opcode_info(opcode(Service::kMp, Op::kWriteMiddle)).header_bytes, 12 + 8 + 16);
     EXPECT_EQ(opcode_info(opcode(Service::kMp, Op::kSendMiddle)).header_bytes, 12 + 8);
     EXPECT_EQ(opcode_info(opcode(Service::kMp, Op::kAck)).header_bytes, 12 + 12);
-    EXPECT_EQ(opcode_info(kOpcodeHello).header_bytes, 12 + 12);
+    EXPECT_EQ(opcode_info(kOpcodeHello).header_bytes, 12 + 24);
 }
 
 // The bytes as docs/protocol/multipath.md draws them. A round trip alone would not detect two fields that are swapped
@@ -295,6 +299,7 @@ TEST(MultiPath, HeadersOnTheWire) {
         .entry = {.kind = MpAck::kSack, .ece = true, .retx = false, .response = true, .psn = 0x0A0B0C, .vp = 0xC456},
         .syndrome = 0x62,
         .aack_psn = 0x0D0E0F,
+        .room = 0x2F,
         .more = 1};
     samples::Frame entry(kMpAckEntryBytes);
     emit_ack_entry(entry.data(),
@@ -309,8 +314,78 @@ TEST(MultiPath, HeadersOnTheWire) {
     expect_equal(parse_ack_entry(entry.data()), trimmed);
     frame = samples::frame(flow, h, entry);
     EXPECT_EQ(samples::Frame(frame.begin() + kBehindBth, frame.begin() + kBehindBth + 12),
-              (samples::Frame{0x68, 0x0A, 0x0B, 0x0C, 0x62, 0x0D, 0x0E, 0x0F, 0xC4, 0x56, 0, 1}));
+              (samples::Frame{0x68, 0x0A, 0x0B, 0x0C, 0x62, 0x0D, 0x0E, 0x0F, 0xC4, 0x56, 0x2F, 1}));
     EXPECT_EQ(load_be16(frame.data() + kBth - 8), h.vp);
+}
+
+// Returns a HELLO with `more` bytes after its fields. A negative number leaves out that many of its last bytes.
+samples::Frame hello_frame(int more) {
+    Headers h = samples::headers(kOpcodeHello);
+    h.hello = {.version = kMpVersion,
+               .answer = true,
+               .mp = false,
+               .qpn = 0x010203,
+               .nonce = 0x04050607,
+               .limits = {.reorder_packets = 0x0809, .early_kib = 0x0A0B},
+               .tick = 0x0C0D0E0F,
+               .echo_tick = 0x10111213};
+    const Flow flow = samples::flow(false, false);
+    samples::Frame frame = samples::frame(flow, h, samples::Frame(static_cast<size_t>(std::max(more, 0)), 0x77));
+    if (more >= 0) return frame;
+    frame.resize(frame.size() - static_cast<size_t>(-more));
+    constexpr size_t kL3 = 14, kL4 = kL3 + 20;
+    const auto ip_bytes = static_cast<uint16_t>(frame.size() - kL3);
+    const uint32_t sum = load_be16(frame.data() + kL3 + 10) + static_cast<uint32_t>(-more);  // RFC 1624
+    store_be16(frame.data() + kL3 + 10, static_cast<uint16_t>(sum + (sum >> 16)));
+    store_be16(frame.data() + kL3 + 2, ip_bytes);
+    store_be16(frame.data() + kL4 + 4, static_cast<uint16_t>(ip_bytes - 20));
+    samples::seal(frame, kL3);
+    return frame;
+}
+
+TEST(Hello, OnTheWire) {
+    constexpr size_t kBehindBth = 14 + 20 + 8 + 12;
+    const samples::Frame frame = hello_frame(0);
+    EXPECT_EQ(samples::Frame(frame.begin() + kBehindBth, frame.end() - kIcrcBytes),
+              (samples::Frame{2,    1,    0,    0,    0,    1,    2,    3,    4,    5,    6,    7,
+                              0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11, 0x12, 0x13}));
+}
+
+// A later version may append fields. A frame without all fields of this one is no HELLO.
+TEST(Hello, LongerAndShorterFrames) {
+    ParsedFrame parsed;
+    for (const int more : {0, 4, 40}) {
+        ASSERT_EQ(parse_frame(hello_frame(more), parsed), ParseError::kNone) << more;
+        EXPECT_EQ(parsed.headers.hello.nonce, 0x04050607u);
+        EXPECT_EQ(parsed.headers.hello.echo_tick, 0x10111213u);
+    }
+    for (const int more : {-1, -4, -12, -24})
+        EXPECT_EQ(parse_frame(hello_frame(more), parsed), ParseError::kTruncated) << more;
+}
+
+TEST(MultiPath, RoomIsRoundedDownAndCapped) {
+    EXPECT_EQ(encode_room(0), 1) << "0 makes no statement";
+    EXPECT_EQ(encode_room(15), 1);
+    EXPECT_EQ(encode_room(16), 2);
+    EXPECT_EQ(encode_room(127), 15);
+    EXPECT_EQ(encode_room(2039), 254);
+    EXPECT_EQ(encode_room(2040), 255);
+    EXPECT_EQ(encode_room(UINT32_MAX), 255);
+}
+
+// MRC (OCP 1.0) uses opcodes from 0xC6 to 0xDE on RoCEv2's port, with other headers.
+TEST(Opcodes, ThoseOfMrcAreUnknown) {
+    const Flow flow = samples::flow(false, false);
+    for (unsigned opcode = 0xC0; opcode <= 0xDF; ++opcode) {
+        EXPECT_FALSE(opcode_info(static_cast<uint8_t>(opcode)).known) << opcode;
+        samples::Frame frame = samples::frame(flow, samples::headers(kOpcodeHello), samples::Frame(64));
+        frame[14 + 20 + 8] = static_cast<uint8_t>(opcode);
+        samples::seal(frame, 14);
+        ParsedFrame parsed;
+        EXPECT_EQ(parse_frame(frame, parsed), ParseError::kOpcode) << opcode;
+    }
+    EXPECT_EQ(opcode(Service::kMp, Op::kSendFirst), 0xE0);
+    EXPECT_EQ(opcode(Service::kMp, Op::kAck), 0xF1);
 }
 
 // Annex A14: the opcodes start at 0xA0, and XRCETH follows BTH, before all other extended headers.

@@ -67,10 +67,18 @@ inline Headers headers(uint8_t opcode) {
                              .trimmed = true},
                    .syndrome = kSyndromeNakRemoteOperation,
                    .aack_psn = 0xE1E2E3,
+                   .room = 0xE5,
                    .more = 0xE4};
     made.xrc_srqn = 0x1A1B1C;
     made.vp = 0xF1F2;
-    made.hello = {.version = 0xF3, .answer = true, .mp = true, .qpn = 0xF4F5F6, .nonce = 0xF7F8F9FA};
+    made.hello = {.version = 0xF3,
+                  .answer = true,
+                  .mp = true,
+                  .qpn = 0xF4F5F6,
+                  .nonce = 0xF7F8F9FA,
+                  .limits = {.reorder_packets = 0x2A2B, .early_kib = 0x2C2D},
+                  .tick = 0x3A3B3C3D,
+                  .echo_tick = 0x4A4B4C4D};
     return made;
 }
 
