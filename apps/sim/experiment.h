@@ -59,6 +59,12 @@ struct Point {
 class Results {
   public:
     void add(const std::string& point, Values values) { all_[point].push_back(std::move(values)); }
+    // Returns the values of the first seed, or nothing if the point has no result.
+    std::optional<Values> values(const std::string& point) const {
+        const auto found = all_.find(point);
+        if (found == all_.end()) return std::nullopt;
+        return found->second.front();
+    }
     // Returns the mean over the seeds. Throws std::out_of_range for a point or metric without a result.
     double mean(const std::string& point, const std::string& metric) const;
     // Returns half of the 95 % interval of the mean, by Student's t, or nothing with one seed.

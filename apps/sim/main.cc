@@ -14,6 +14,7 @@
 #include "fabric/huge_pages.h"
 #include "fabric/workload.h"
 #include "flows.h"
+#include "matrix.h"
 #include "plot.h"
 #include "prediction.h"
 #include "runner.h"
@@ -95,6 +96,24 @@ bool open(std::ofstream& file, const std::string& path) {
     return static_cast<bool>(file);
 }
 
+int matrix_main(const MatrixConfig& config, const RunnerConfig& runner) {
+    if (config.set == MatrixSet::kAll && config.filter.empty()) {
+        std::fprintf(stderr, "rove-sim: matrix needs --quick, --full or --cells\n");
+        return kBadUsage;
+    }
+    rove::fabric::prefer_huge_pages();
+    try {
+        run_matrix(config, runner);
+    } catch (const std::invalid_argument& error) {
+        std::fprintf(stderr, "rove-sim: %s\n", error.what());
+        return kBadUsage;
+    } catch (const std::runtime_error& error) {
+        std::fprintf(stderr, "rove-sim: %s\n", error.what());
+        return kFailed;
+    }
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -103,7 +122,8 @@ int main(int argc, char** argv) {
     FlowsConfig flows{.scheme = "drill-eunomia"};
     RunnerConfig runner;
     PredictionConfig prediction;
-    bool list = false, letter = false;
+    MatrixConfig matrix;
+    bool list = false, letter = false, full = false;
     app.add_option("FIGURE", figure, "figure to run; --list shows all");
     app.add_option("--seed", runner.seed, "seed of all random numbers")->capture_default_str();
     app.add_option("--seeds", runner.seeds, "run this many seeds, and print means with 95 % intervals")
@@ -150,6 +170,12 @@ int main(int argc, char** argv) {
     app.add_option("--duration", prediction.seconds, "... duration in seconds")
         ->check(CLI::Range(0.001, 1e6))
         ->capture_default_str();
+    const std::string of_matrix = "with the FIGURE \"matrix\", the transport over all networks, loads and faults: ";
+    app.add_option("--cells", matrix.filter,
+                   of_matrix + "only cells with all of these values, separated by commas, such as \"mp,12us,dead*\"");
+    app.add_flag("--full", full, "... some thousand cells; --quick: some two hundred; neither: all that match");
+    app.add_flag("--summary", matrix.summary, "... also print a line for each value of each dimension");
+    app.add_flag("--misses", matrix.misses, "... print the cells that miss, as in tests/sim/matrix_misses.txt");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -158,6 +184,13 @@ int main(int argc, char** argv) {
     if (list) {
         for (const Experiment& experiment : experiments()) std::printf("%-12s %s\n", experiment.name, experiment.what);
         return 0;
+    }
+    runner.results = results;
+    runner.progress = isatty(STDERR_FILENO) != 0;
+    if (figure == "matrix") {
+        matrix.set = full ? MatrixSet::kFull : runner.quick ? MatrixSet::kQuick : MatrixSet::kAll;
+        matrix.json = json_file;
+        return matrix_main(matrix, runner);
     }
     static constexpr Experiment kFlows{"flows", "your own flows"};
     static constexpr Experiment kPrediction{"prediction", "predicts the rates of two ports with impaired paths"};
@@ -190,8 +223,6 @@ int main(int argc, char** argv) {
     std::ofstream json_out, svg_out, csv_out;
     if (!open(json_out, json_file) || !open(svg_out, svg_file) || !open(csv_out, csv_file)) return kFailed;
     if (csv_out.is_open()) csv_out << rove::fabric::kFlowCsvHeader << '\n';
-    runner.results = results;
-    runner.progress = isatty(STDERR_FILENO) != 0;
     try {
         const RunContext one{runner.seed, runner.quick, csv_out.is_open() ? &csv_out : nullptr};
         const Report report = experiment == &kFlows           ? run_flows(flows, one)

@@ -122,7 +122,10 @@ std::vector<std::string> run_all(const Experiment& experiment, const std::vector
     return failed;
 }
 
-Results run(const Experiment& experiment, const std::vector<Point>& points, const RunnerConfig& config) {
+}  // namespace
+
+Results run_points(const Experiment& experiment, const std::vector<Point>& points, const RunnerConfig& config,
+                   Failed when_failed) {
     std::optional<TemporaryFolder> temporary;
     if (config.results.empty()) temporary.emplace();
     const fs::path folder =
@@ -142,17 +145,17 @@ Results run(const Experiment& experiment, const std::vector<Point>& points, cons
         }
     }
     const std::vector<std::string> failed = run_all(experiment, tasks, config);
-    if (!failed.empty())
+    if (!failed.empty() && when_failed == Failed::kThrow)
         throw std::runtime_error(std::to_string(failed.size()) + " points have failed, the first is " + failed.front());
     Results results;
-    for (const Task& task : tasks) results.add(task.point->name, read(task.file).value());
+    for (const Task& task : tasks) {
+        if (auto values = read(task.file)) results.add(task.point->name, std::move(*values));
+    }
     return results;
 }
 
-}  // namespace
-
 Results run_points(const Experiment& experiment, const RunnerConfig& config) {
-    return run(experiment, experiment.points(), config);
+    return run_points(experiment, experiment.points(), config);
 }
 
 Report run_seeds(const Experiment& experiment, const RunnerConfig& config) {
@@ -164,7 +167,7 @@ Report run_seeds(const Experiment& experiment, const RunnerConfig& config) {
         }
         return values;
     };
-    const Results results = run(experiment, {{"all", all}}, config);
+    const Results results = run_points(experiment, {{"all", all}}, config);
     Report report = experiment.run(config.seed);  // for its notes and figure
     for (Measure& measure : report.measures) {
         measure.ours = results.mean("all", measure.metric);

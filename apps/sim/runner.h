@@ -21,6 +21,11 @@ struct RunnerConfig {
 
 // Throws std::runtime_error if a file cannot be written or a point has failed, after the other points have run.
 Results run_points(const Experiment& experiment, const RunnerConfig& config);
+// Says whether a point that fails is an exception, or has no result.
+enum class Failed : uint8_t { kThrow, kSkip };
+// Runs these points, as points of the experiment.
+Results run_points(const Experiment& experiment, const std::vector<Point>& points, const RunnerConfig& config,
+                   Failed failed = Failed::kThrow);
 // Runs an experiment of one function with several seeds, and merges the reports.
 Report run_seeds(const Experiment& experiment, const RunnerConfig& config);
 

@@ -114,7 +114,7 @@ void Link::arrive() {
         reverse_->set_paused(pause, pause_time_);
         return;
     }
-    if (config_.loss > 0 && random_.chance(config_.loss)) {
+    if (config_.loss > 0 && loses_packet()) {
         ++stats_.lost_packets;
         world_.trace_event(TraceEvent::kLost, *this, packet);
         world_.packets.give_back(packet);
@@ -128,6 +128,18 @@ void Link::arrive() {
     ++stats_.delivered_packets;
     world_.trace_event(TraceEvent::kDelivered, *this, packet);
     to_.receive(packet, to_port_);
+}
+
+// Draws whether the packet that arrives is lost. In Gilbert's model a link is in a good state, in which it loses
+// nothing, or in a bad one, in which it loses everything. It leaves the bad state after `loss_burst` packets on
+// average, and enters it so often that `loss` is the fraction of packets that find it there.
+bool Link::loses_packet() {
+    if (config_.loss_burst <= 1) [[likely]]
+        return random_.chance(config_.loss);
+    const double leaves = 1 / config_.loss_burst;
+    const double enters = std::min(leaves * config_.loss / (1 - config_.loss), 1.0);
+    in_burst_ = in_burst_ ? !random_.chance(leaves) : random_.chance(enters);
+    return in_burst_;
 }
 
 void Link::foresee_arrival(uint32_t ahead) {

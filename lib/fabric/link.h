@@ -29,6 +29,7 @@ struct LinkConfig {
     Time delay = kMicrosecond;  // propagation and any other constant delay
     uint32_t gap_bytes = kGapBytes;
     double loss = 0;        // the probability that a packet is lost
+    double loss_burst = 1;  // the mean number of consecutive packets that are lost; above 1, Gilbert's model
     double corruption = 0;  // the probability that one of its bits is flipped
 };
 
@@ -102,6 +103,7 @@ class alignas(64) Link {
     // Change the link at any time. A new rate applies from the next packet on.
     void set_rate(uint64_t bits_per_s) { config_.bits_per_s = bits_per_s; }
     void set_loss(double probability) { config_.loss = probability; }
+    void set_loss_burst(double packets) { config_.loss_burst = packets; }
     void set_corruption(double probability) { config_.corruption = probability; }
     void set_up(bool up);
 
@@ -131,6 +133,7 @@ class alignas(64) Link {
     void arrive();
     void foresee_arrival(uint32_t ahead);
     void foresee_sending(uint32_t ahead);
+    bool loses_packet();
     void cut(Packet& packet);
     void set_paused(bool paused, Time lasts = kForever);
     bool is_paused() const { return paused_ && world_.events.now() < paused_until_; }
@@ -153,6 +156,7 @@ class alignas(64) Link {
     LinkConfig config_;
     bool up_ = true;
     bool paused_ = false;
+    bool in_burst_ = false;                               // LinkConfig::loss_burst: the last packet was lost
     bool special_ = false;                                // an urgent packet waits, or shortest-first is on
     std::unique_ptr<ShortestFirstQueue> shortest_first_;  // replaces queue_
     LinkStats stats_;
