@@ -3,6 +3,7 @@
 // allocator counts it. MP-RDMA Table 1: all state that it adds to a connection.
 #include "experiments.h"
 #include "fabric/random.h"
+#include "transport/core.h"
 #include "transport/mp/state.h"
 #include "transport/reorder/reorder.h"
 
@@ -131,7 +132,7 @@ Report table1(uint64_t) {
     report.measures.push_back(
         {"... and records of packets, while any are on their way", "B", static_cast<double>(records)});
     report.measures.push_back({"... and for early packets that are held, of a worker", "B",
-                               static_cast<double>(MultipathShared::kHeldPackets * sizeof(EarlyPacket))});
+                               static_cast<double>(transport::Config{}.held_bytes)});
     report.notes = {
         "The text gives the sum only, 66 bytes, beside DCQCN's 60. A NIC needs no more by rove's reading of the rules. "
         "rove itself has a record of every packet on its way, and keeps the ACKs that found nothing to send, which the "

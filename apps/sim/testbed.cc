@@ -22,6 +22,8 @@ void use_published_rules() {
 
 transport::Config mp_rdma(uint32_t mtu) {
     transport::Config config;
+    config.paths.control = transport::PathsConfig::Control::kMpRdma;
+    config.adapts_window = false;
     config.paths.initial_window = kBdpBytes / mtu;
     config.paths.infer_losses = false;
     config.paths.explore = false;

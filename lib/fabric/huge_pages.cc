@@ -11,7 +11,7 @@ namespace rove::fabric {
 
 // glibc can use huge pages itself, but only if an environment variable asks for it before the program starts. This
 // makes the heap large once and keeps it: pages are allocated when they are touched. Large allocations do not come from
-// it: they are pools of which a host touches little (MultipathShared::kHeldPackets).
+// it: they are pools of which a host touches little (HeldPool).
 void prefer_huge_pages() {
     constexpr size_t kHeapBytes = size_t{4} << 30, kPageBytes = 2 << 20;
     constexpr int kLarge = 1 << 20, kMaxLarge = 1 << 16;

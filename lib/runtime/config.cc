@@ -86,7 +86,8 @@ void read_paths(Table table, transport::PathsConfig& paths) {
     using Control = transport::PathsConfig::Control;
     using Choice = transport::PathsConfig::Choice;
     table.choice("control", paths.control,
-                 {{"mp-rdma", Control::kMpRdma},
+                 {{"adaptive", Control::kAdaptive},
+                  {"mp-rdma", Control::kMpRdma},
                   {"dcqcn", Control::kDcqcn},
                   {"nscc", Control::kNscc},
                   {"fixed", Control::kFixed}});
@@ -127,6 +128,7 @@ void read_transport(Table table, Config& config) {
                  {{"receiver-hold", Ordering::kReceiverHold},
                   {"sender-delay", Ordering::kSenderDelay},
                   {"optimistic", Ordering::kOptimistic}});
+    table.uint("held_bytes", transport.held_bytes, 65'536, transport::HeldPool::kMaxBytes);
     table.boolean("batch_acks", transport.batch_acks);
     read_reorder(table, transport.reorder);
     if (auto paths = table.table("paths")) read_paths(*paths, transport.paths);

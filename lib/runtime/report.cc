@@ -171,7 +171,6 @@ Report report_multipath(Runtime& runtime) {
         one["recycled"] = paths.recycled;
         one["freezes"] = paths.freezes;
         one["paced"] = paths.paced;
-        one["waits_for_records"] = paths.no_records;
         one["restarts"] = paths.restarts;
         one["stale_acks"] = paths.stale_acks;
         one["record_bytes"] = level(shared->paths.record_bytes());

@@ -191,7 +191,9 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
         one["una_psn"] = rc.requester.una.value();
         one["expected_psn"] = qp.expected_psn();
         one["msn"] = rc.responder.msn;
-        one["silence_ns"] = rc.requester.silence_ns;
+        one["cwnd"] = rc.requester.cwnd_fixed >> 16;
+        one["srtt_ns"] = rc.requester.srtt_ns;
+        one["rttvar_ns"] = rc.requester.rttvar_ns;
         one["retries_left"] = rc.requester.retry.retries_left;
         one["rate_limited"] = uint64_t{rc.congestion.rate.limited()};
         one["rate_bytes_per_s"] = rc.congestion.rate.rate_bytes_per_s();

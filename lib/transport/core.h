@@ -48,6 +48,7 @@ struct Config {
     Mode mode = Mode::kAuto;
     // The limit of a QP's packets in flight. More overrun a port's rings, fewer starve it.
     uint32_t window_packets = 256;
+    bool adapts_window = true;           // rc reduces it by delay and losses (BX-12), which a NIC does not
     uint32_t ack_interval_packets = 32;  // AckReq is set at least this often, so that the window moves
     uint32_t quantum_packets = 32;       // a QP's turn among the active ones
     // The floor of the verbs' timeout, as NICs have one: a peer in shared mode may be off its core, and a virtual
@@ -58,6 +59,8 @@ struct Config {
     // These belong to mp.
     PathsConfig paths;
     ReorderConfig reorder;
+    // The memory of a worker for early packets that wait for their turn (EU-7). Memory is used as packets need it.
+    uint32_t held_bytes = 16 << 20;
     Ordering ordering = Ordering::kReceiverHold;
     bool batch_acks = true;  // BX-3
     AckPath ack_path = AckPath::kAsData;
@@ -67,7 +70,8 @@ struct Config {
 // The number of probes without an answer after which a neighbour may have moved. Each waits twice as long as the one
 // before; the first comes after 1 ms, so a peer that was off its core for a few milliseconds is not suspected.
 inline constexpr uint8_t kSuspectProbes = 3;
-inline constexpr uint32_t kHeaderBytes = 74;  // overhead of a packet on the wire: Ethernet to RETH, ICRC
+inline constexpr uint32_t kInitialWindowBytes = 128 << 10;  // rc, at least; PathsConfig::initial_window is 32 packets
+inline constexpr uint32_t kHeaderBytes = 74;                // overhead of a packet on the wire: Ethernet to RETH, ICRC
 
 // A source for Core::scatter: bytes that need no verification.
 struct BytesReader {
@@ -457,6 +461,10 @@ struct Core {
         return done;
     }
 
+    // Returns the window with which rc begins.
+    uint32_t initial_window(const QueuePair& qp) const {
+        return std::min(kInitialWindowBytes / qp.mtu, config.window_packets);
+    }
     // Returns the time of RetryTimer's clock.
     uint64_t silence_ns() const { return now_ns + missed_ns; }
     // Returns the time, in terms of `now_ns`, at which `retry` times out unless more silence is missed until then.

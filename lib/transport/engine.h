@@ -188,6 +188,12 @@ class Engine {
     void expire(QueuePair&, Ud&) {}
     void start_sending(QueuePair& qp, Rc& rc, Psn psn);
     void start_sending(QueuePair& qp, Mp& mp, Psn psn);
+    void start_stream(QueuePair& qp, SendStream& stream, Psn psn) {
+        Paths& paths = core_.multipath->paths;
+        const HelloState::PeerCapacity& peer = qp.hello.peer_capacity;
+        paths.start(stream, psn, qp.path.flow.udp_src, qp.path.peer_number());
+        paths.prepare(stream, peer.limits.reorder_packets, peer.round_trip_ns);
+    }
     static void start_sending(QueuePair&, Uc& uc, Psn psn) { uc.next_psn = psn; }
     static void start_sending(QueuePair&, Ud& ud, Psn psn) { ud.next_psn = psn; }
     template <std::derived_from<Rc> P>
@@ -362,12 +368,13 @@ void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath) 
         qp.protocol.template emplace<Rc>().responder.epsn = psn;
     } else {
         if (core_.multipath == nullptr) {
-            core_.multipath = std::make_unique<MultipathShared>(core_.config.paths, core_.config.dcqcn,
-                                                                core_.config.reorder, core_.config.seed);
+            core_.multipath =
+                std::make_unique<MultipathShared>(core_.config.paths, core_.config.dcqcn, core_.config.reorder,
+                                                  core_.config.held_bytes, core_.config.seed);
         }
         Mp& mp = *qp.protocol.template emplace<std::unique_ptr<Mp>>(std::make_unique<Mp>());
         core_.multipath->reorder.start(mp.requests_in, psn);
-        core_.multipath->paths.start(mp.responses, psn, qp.path.flow.udp_src);
+        start_stream(qp, mp.responses, psn);
         mp.response_end = psn;
         const ReorderConfig& reorder = core_.config.reorder;
         mp.held.make_room(reorder.kind == ReorderConfig::Kind::kEunomia ? reorder.cap_slots : reorder.static_slots);
@@ -385,16 +392,17 @@ void Engine<S>::start_sending(QueuePair& qp, uint32_t sq_psn) {
 template <class S>
 void Engine<S>::start_sending(QueuePair& qp, Rc& rc, Psn psn) {
     RcRequester& r = rc.requester;
-    r.next_psn = r.max_psn = r.una = r.flight_end = psn;
+    r.next_psn = r.max_psn = r.una = r.reduced_until = psn;
     r.resumed_at = psn.previous();  // not at any place yet
-    r.window_packets = core_.config.window_packets;
+    r.window_packets = core_.config.adapts_window ? core_.initial_window(qp) : core_.config.window_packets;
+    r.cwnd_fixed = r.window_packets << 16;
     r.retry.retries_left = qp.retry_cnt;
     r.retry.rnr_retries_left = qp.rnr_retry;
 }
 
 template <class S>
 void Engine<S>::start_sending(QueuePair& qp, Mp& mp, Psn psn) {
-    core_.multipath->paths.start(mp.requests, psn, qp.path.flow.udp_src);
+    start_stream(qp, mp.requests, psn);
     core_.multipath->reorder.start(mp.responses_in, psn);
     mp.next_response = psn;
     mp.retry.retries_left = qp.retry_cnt;

@@ -274,6 +274,7 @@ void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair&
         return;
     }
     const bool moved = paths.advance(stream, Psn(ack.aack_psn), core_.now_ns);
+    if (ack.room != 0) paths.limit(stream, Psn(ack.aack_psn), wire::decode_room(ack.room));
     if (responses) {
         MpResponderLogic<S>(core_, qp, mp).drop_jobs();
         return;

@@ -71,6 +71,13 @@ struct Path {
     uint16_t outlet = 0;                      // the driver's queue for it: the port's, or a neighbour's
     bool loopback = false;                    // the destination is the device itself
     bool multicast = false;                   // the destination is a group, which QPs of the device may have joined too
+
+    // Returns a number that tells the peers of a worker apart, by address and by the queue that leads to them.
+    uint64_t peer_number() const {
+        uint64_t half[2];
+        std::memcpy(half, flow.dst.data(), sizeof half);
+        return (half[0] ^ (half[1] + outlet) * 0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93;
+    }
 };
 
 class PeerCapabilityCache;

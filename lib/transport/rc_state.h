@@ -5,9 +5,11 @@
 
 #include <cstdint>
 
+#include "transport/congestion/adaptive_window.h"
 #include "transport/congestion/dcqcn.h"
 #include "transport/counters.h"
 #include "transport/queue_state.h"
+#include "transport/round_trip.h"
 
 namespace rove::transport {
 
@@ -21,10 +23,13 @@ struct RcRequester {
     Psn resumed_at;        // the position of `una` at which sending last resumed: a READ request may start there
     Counter cause = Counter::kResentTimeout;  // cause of the last rewind
     RetryTimer retry;
-    // The limit of packets in flight. It is one after a timeout, until something new is acknowledged, so that a slow
-    // peer does not get all unread packets once more.
+    // The limit of packets in flight: the window of congestion control, or less. It is one after a timeout, until
+    // something new is acknowledged, so that a slow peer does not get all unread packets once more.
     uint32_t window_packets = 1;
-    struct Undo {  // the position at the timeout
+    uint32_t cwnd_fixed = 0;  // the window of BX-12, in 1/65536 packets
+    AdaptiveWindow window;
+    Psn reduced_until;  // a loss has reduced the window, and no other does before this packet is acknowledged
+    struct Undo {       // the position at the timeout
         uint32_t next_wqe = 0, next_packet = 0;
         Psn next_psn;
         bool valid = false;
@@ -36,12 +41,17 @@ struct RcRequester {
     bool probed = false;             // the packet `probe_psn` was sent as a probe, and no ACK has come since
     Psn probe_psn;
     uint64_t probe_deadline = kNever;
+    uint64_t probed_ns = 0;   // time of the last probe
+    uint64_t resumed_ns = 0;  // time at which packets were last sent again because nothing was heard of them
     uint64_t alive_ns = 0;    // the last sign of life of the peer
-    uint64_t silence_ns = 0;  // the usual maximum of its silence with packets in flight
-    // The maximum of the present flight, which ends when a packet behind `flight_end` is answered.
-    uint64_t flight_silence_ns = 0;
-    Psn flight_end;
-    bool flight_probed = false;  // a probe was sent during the flight
+    // The round trip. One packet at a time measures it.
+    uint64_t srtt_ns = 0, rttvar_ns = 0;  // 0: not measured
+    LeastRoundTrip least;
+    Psn sample_psn;
+    uint64_t sample_ns = 0;   // time at which `sample_psn` was sent; 0: no packet measures
+    uint64_t sampled_ns = 0;  // time of the last measurement
+    // The first answer came after a probe, so that it is not known which of the two packets it belongs to.
+    bool is_guess = false;
 
     bool outstanding() const { return una != max_psn; }
 };

@@ -11,17 +11,20 @@
 //    no ACK holds it back; so with the largest MTU the window is smaller in bytes than a WRITE's: 1 MiB in the ring and
 //    the rest of it does not fit into a core's L2, and with distant cores READs fell from 40 to 25 Gb/s at times.
 // 3. The loss of a last packet, of its ACK, or of a NAK leaves nothing that provokes another NAK. Waiting for the
-//    verbs' timeout (67 ms and more) would be correct but slow, so after twice the usual silence the packet at `una` is
-//    sent once more (after the tail loss probe of RFC 8985, section 7). If it had arrived, it is a duplicate, and every
-//    responder acknowledges all that it has; if not, its own ACK shows that the packets behind it are lost too. Probes
-//    do not count as retries. For a READ, the probe requests all its data again. A probe that is too early lengthens
-//    the slow queue, so the usual silence is a decaying peak, and probes stay as far apart as they were until a flight
-//    is answered without one.
+//    verbs' timeout (67 ms and more) would be correct but slow, so the packet at `una` is sent once more after the
+//    round trip and its deviation (the tail loss probe of RFC 8985, section 7). If it had arrived, it is a duplicate,
+//    and every responder acknowledges all that it has; if not, its own ACK shows that the packets behind it are lost
+//    too, unless that ACK comes too soon to be an answer to the probe. Probes do not count as retries. For a READ, the
+//    probe requests all its data again.
 // 4. A slow peer is not dead (RetryTimer). Each timeout repeats one packet rather than the window, and so does a loss
-//    that is inferred from a probe, whose answer may belong to an earlier packet. If an answer shows that the rest has
-//    arrived as well, sending resumes where it was; otherwise the window grows with each acknowledged packet, and so
-//    doubles in each round trip. A packet lost while the window is small often has nothing behind it that would cause a
-//    NAK, so probes continue: nothing else moves a sender with a full window that has more to repeat.
+//    that is inferred from a probe. If an answer shows that the rest has arrived as well, or comes too soon to be for
+//    the repeated packet, sending resumes where it was; otherwise the window grows with each acknowledged packet, and
+//    so doubles in each round trip. A packet lost while the window is small often has nothing behind it that would
+//    cause a NAK, so probes continue: nothing else moves a sender with a full window that has more to repeat.
+// 5. The window is BX-12's, also towards NICs. The round trip is that of one packet at a time
+// (RcRequester::sample_psn).
+//    It measures queues only if the sampled packet met none of ours, so the first packet of a connection asks for an
+//    ACK.
 #pragma once
 
 #include "transport/burst.h"
@@ -80,11 +83,15 @@ class RcRequesterLogic {
     // Returns true if packet `psn` must ask for an ACK to keep the window moving.
     bool ack_req_for_window(Psn psn) const {
         return r_.since_ack_req + 1u >= core_.config.ack_interval_packets ||
-               psn - r_.una + 1 >= static_cast<int32_t>(r_.window_packets);
+               psn - r_.una + 1 >= static_cast<int32_t>(r_.window_packets) ||
+               (psn == r_.una && r_.srtt_ns == 0);  // it finds no queue of ours, and so measures the base round trip
     }
     uint64_t next_ack_deadline() const { return retry_.next(core_.retry_policy(qp_), core_.silence_ns()); }
     uint64_t probe_ns() const {
-        return std::max(core_.config.min_probe_ns, 2 * r_.silence_ns) << std::min<uint8_t>(r_.probes, 10);
+        // RFC 8985, section 7.2: the peer may delay an ACK.
+        const uint64_t wait_ns =
+            r_.srtt_ns + std::max(4 * r_.rttvar_ns, r_.srtt_ns) + (r_.srtt_ns != 0 ? kAckWaitNs : 0);
+        return std::max(core_.config.min_probe_ns, wait_ns) << std::min<uint8_t>(r_.probes, 10);
     }
     // Return the PSNs that READs may have in flight, and the PSNs of one READ request (design note 2). With one request
     // at a time the pieces would only wait for each other.
@@ -115,17 +122,27 @@ class RcRequesterLogic {
     bool acknowledge(Psn end);
     // Handles an advance of `una`. In a burst, the first call most often does all the work.
     void progress(uint32_t acknowledged) {
-        if (r_.window_packets != core_.config.window_packets) [[unlikely]]
-            open_window(acknowledged);
-        if (r_.alive_ns != core_.now_ns || retry_.ack_deadline != next_ack_deadline() || r_.una >= r_.flight_end ||
-            r_.rewound || p_.failed || retry_.retries_left != qp_.retry_cnt ||
-            retry_.rnr_retries_left != qp_.rnr_retry) {
+        if (r_.window_packets != core_.config.window_packets || (r_.sample_ns != 0 && r_.una > r_.sample_psn))
+            [[unlikely]] {
+            adapt_window(acknowledged);
+        }
+        if (r_.alive_ns != core_.now_ns || retry_.ack_deadline != next_ack_deadline() || r_.rewound || p_.failed ||
+            r_.una == r_.max_psn || retry_.retries_left != qp_.retry_cnt || retry_.rnr_retries_left != qp_.rnr_retry) {
             note_progress();
         }
     }
     void note_progress();
-    void open_window(uint32_t acknowledged) {
-        r_.window_packets = std::min(r_.window_packets + acknowledged, core_.config.window_packets);
+    [[gnu::noinline]] void adapt_window(uint32_t acknowledged);
+    void reduce_window();
+    AdaptiveWindow::Round round_of(uint64_t rtt_ns) const { return {rtt_ns, r_.least.get(), r_.rttvar_ns}; }
+    // Returns true if an answer that comes now may belong to a packet that was sent at `sent_ns`.
+    bool may_answer(uint64_t sent_ns) const {
+        const uint64_t least_ns = r_.least.get();
+        return least_ns == UINT64_MAX || core_.now_ns - sent_ns >= least_ns / 2;
+    }
+    void measure(uint64_t rtt_ns) {
+        measure_round_trip(r_.srtt_ns, r_.rttvar_ns, std::max<uint64_t>(rtt_ns, 1));
+        r_.sampled_ns = core_.now_ns;
     }
     void go_on();
     void on_progress();
@@ -194,7 +211,9 @@ bool RcRequesterLogic<S, P>::acknowledge(Psn end) {
     qp_.sq.consume_to(index);
     const auto acknowledged = static_cast<uint32_t>(r_.una - before);
     core_.counters[Counter::kPsnsAcknowledged] += acknowledged;
-    if (r_.una > r_.next_psn || static_cast<int32_t>(index - p_.next_wqe) > 0) go_on();
+    // An answer that comes too soon for the packet that was just sent again belongs to its first transmission.
+    const bool undone = r_.undo.valid && r_.una == r_.next_psn && !may_answer(r_.resumed_ns);
+    if (r_.una > r_.next_psn || static_cast<int32_t>(index - p_.next_wqe) > 0 || undone) go_on();
     progress(acknowledged);
     return true;
 }
@@ -206,23 +225,44 @@ void RcRequesterLogic<S, P>::note_progress() {
     r_.rewound = false;
     retry_.progress_ns = core_.silence_ns();
     on_progress();
-    if (r_.una > r_.flight_end) {
-        if (!r_.flight_probed) {  // Karn: a packet that was requested twice gives no time
-            r_.silence_ns = std::max(r_.flight_silence_ns, (7 * r_.silence_ns + r_.flight_silence_ns) / 8);
-            r_.probes = 0;
-        }
-        r_.flight_end = r_.max_psn;
-        r_.flight_silence_ns = 0;
-        r_.flight_probed = false;
-    }
     restart_timers();
     if (p_.failed) fail_if_oldest();
     core_.check_drained(qp_);
 }
 
+// Applies what an acknowledgement tells about the network (BX-12).
+template <class S, class P>
+void RcRequesterLogic<S, P>::adapt_window(uint32_t acknowledged) {
+    r_.cwnd_fixed = r_.window.on_ack(r_.cwnd_fixed, acknowledged, core_.config.window_packets);
+    if (r_.sample_ns != 0 && r_.una > r_.sample_psn) {
+        const uint64_t rtt_ns = core_.now_ns - std::exchange(r_.sample_ns, 0);
+        if (r_.is_guess) r_.srtt_ns = 0;
+        r_.is_guess = r_.srtt_ns == 0 && r_.probed;
+        measure(rtt_ns);
+        if (!r_.is_guess) r_.least.add(rtt_ns, core_.now_ns);
+        r_.probes = 0;
+        if (core_.config.adapts_window) {
+            r_.cwnd_fixed =
+                r_.window.end_round(r_.cwnd_fixed, core_.initial_window(qp_) << 16, round_of(rtt_ns), core_.now_ns);
+        }
+    }
+    r_.window_packets = std::min(r_.window_packets + acknowledged, r_.cwnd_fixed >> 16);
+}
+
+// Reduces the window after a loss, if the loss shows congestion.
+template <class S, class P>
+void RcRequesterLogic<S, P>::reduce_window() {
+    if (r_.una < r_.reduced_until || !core_.config.adapts_window) return;
+    const uint32_t before = r_.cwnd_fixed;
+    const bool is_recent = core_.now_ns - r_.sampled_ns < 2 * r_.srtt_ns;
+    r_.cwnd_fixed = r_.window.on_loss(before, round_of(is_recent ? r_.srtt_ns : 0), core_.now_ns);
+    if (r_.cwnd_fixed == before) return;
+    r_.reduced_until = r_.max_psn;
+    r_.window_packets = std::min(r_.window_packets, r_.cwnd_fixed >> 16);
+}
+
 template <class S, class P>
 void RcRequesterLogic<S, P>::on_progress() {
-    r_.flight_silence_ns = std::max(r_.flight_silence_ns, core_.now_ns - r_.alive_ns);
     r_.alive_ns = core_.now_ns;
 }
 
@@ -271,7 +311,7 @@ void RcRequesterLogic<S, P>::go_on() {
         resume_at_una();
     }
     r_.undo.valid = false;
-    r_.window_packets = core_.config.window_packets;
+    r_.window_packets = r_.cwnd_fixed >> 16;
 }
 
 template <class S, class P>
@@ -280,6 +320,7 @@ void RcRequesterLogic<S, P>::rewind(Counter cause) {
     r_.rewound = true;
     r_.cause = cause;
     r_.rewound_to = r_.una;
+    r_.sample_ns = 0;   // Karn: a packet that is sent twice measures nothing
     p_.failed = false;  // found again in its turn
     resume_at_una();
     core_.activate(qp_);
@@ -293,6 +334,7 @@ void RcRequesterLogic<S, P>::rewind_carefully(Counter cause) {
     r_.window_packets = 1;
     rewind(cause);
     r_.undo = undo;
+    r_.resumed_ns = core_.now_ns;
 }
 
 // Completes the oldest request with `status` and ends the QP.
@@ -323,7 +365,7 @@ void RcRequesterLogic<S, P>::expire() {
             return;
         }
         --retry_.retries_left;
-        r_.flight_probed = true;
+        if (core_.config.adapts_window) r_.cwnd_fixed = r_.window.on_timeout(r_.cwnd_fixed);
         rewind_carefully(Counter::kResentTimeout);
         restart_timers();
     } else if (r_.probe_deadline <= now) {
@@ -342,7 +384,6 @@ void RcRequesterLogic<S, P>::probe() {
     }
     if (r_.probes < 255) ++r_.probes;
     if (r_.probes >= kSuspectProbes) core_.sink.suspect(qp_.path);
-    r_.flight_probed = true;
     r_.probe_deadline = core_.now_ns + probe_ns();
     if (r_.next_psn == r_.una || !any_begun()) return;  // about to be sent again
     ++core_.counters[Counter::kTailProbes];
@@ -362,6 +403,8 @@ void RcRequesterLogic<S, P>::probe() {
     }
     r_.probed = true;
     r_.probe_psn = r_.una;
+    r_.probed_ns = core_.now_ns;
+    if (r_.srtt_ns != 0 && r_.sample_psn == r_.una) r_.sample_ns = 0;
     count_again(Counter::kResentEarly, 1, 1);
 }
 

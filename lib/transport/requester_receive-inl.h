@@ -25,12 +25,24 @@ void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
     }
     if (kind == 0) {
         ++core_.counters[Counter::kRxAcks];
+        if (r_.probed && r_.is_guess && psn == r_.probe_psn) {
+            // No answer came within the time that was taken for a round trip, so this one answers the probe.
+            r_.srtt_ns = 0;
+            r_.is_guess = false;
+            measure(core_.now_ns - r_.probed_ns);
+        }
         if (!acknowledge(psn + 1)) on_valid_response();
         if (r_.probed && qp_.state != IBV_QPS_ERR) {
             // Nothing behind the probe has arrived, although packets sent before it would have.
-            if (psn == r_.probe_psn && r_.una == psn + 1 && r_.outstanding())
-                rewind_carefully(Counter::kResentInferred);
-            r_.probed = false;
+            if (psn == r_.probe_psn && r_.una == psn + 1 && r_.outstanding()) {
+                if (may_answer(r_.probed_ns)) {
+                    reduce_window();
+                    rewind_carefully(Counter::kResentInferred);
+                    r_.probed = false;
+                }
+            } else {
+                r_.probed = false;
+            }
         }
         // A READ or atomic before the acknowledged packet has no response, so the response was lost.
         if (qp_.state != IBV_QPS_ERR && any_begun() && psn >= r_.una && oldest().awaits_response() && !rewound_here()) {
@@ -67,7 +79,9 @@ void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
     ++core_.counters[Counter::kRxNakSequence];
     if (core_.config.dcqcn.disorder_is_cnp) congestion_.on_cnp(core_.config.dcqcn, core_.now_ns);
     // Each place causes one rewind: a repeated NAK brings nothing new, and a lost retransmission is left to the timer.
-    if (!rewound_here()) rewind(Counter::kResentNack);
+    if (rewound_here()) return;
+    reduce_window();
+    rewind(Counter::kResentNack);
 }
 
 // Returns the request that a response with this PSN answers: the oldest, if it has that kind and nothing before it is

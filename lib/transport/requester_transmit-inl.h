@@ -252,6 +252,11 @@ void RcRequesterLogic<S, P>::sent(Psn first, uint32_t psns, uint32_t packets) {
     if (r_.next_psn > r_.max_psn) {
         r_.max_psn = r_.next_psn;
         r_.undo.valid = false;  // everything that it would skip has been sent again
+        if (r_.sample_ns == 0 && r_.since_ack_req == 0) {
+            // A READ is measured by the first packet of its answer.
+            r_.sample_psn = packets == psns ? r_.next_psn.previous() : first;
+            r_.sample_ns = core_.now_ns;
+        }
         core_.counters[Counter::kPsnsSent] += psns;
     } else {
         count_again(r_.cause, psns, packets);

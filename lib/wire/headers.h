@@ -156,17 +156,20 @@ struct Mpaeth {
     MpAckEntry entry;
     uint8_t syndrome;   // used in a kErr; coded like AETH's
     uint32_t aack_psn;  // the first PSN not yet received in order
-    // The number of packets from the AACK on that the receiver will take from this stream now, in units of
-    // kRoomPackets: see encode_room(). 0 makes no statement.
+    // How many packets from the AACK on the receiver takes from this stream now: see encode_room(). 0 makes no
+    // statement.
     uint8_t room = 0;
     uint8_t more;  // BX-3: number of entries of kMpAckEntryBytes each in the payload
 };
+// Return `packets`, at least one, as Mpaeth::room, and the packets for a room that is not 0. The code is one more than
+// the number of eights, so it says 1, 8, 16, ... 2032.
 inline constexpr uint32_t kRoomPackets = 8;
-// Returns `packets` as Mpaeth::room: rounded down, but not to 0, since that would make no statement; 255 means that
-// many units or more.
 constexpr uint8_t encode_room(uint32_t packets) {
-    const uint32_t units = packets / kRoomPackets;
-    return static_cast<uint8_t>(units < 1 ? 1 : units < 255 ? units : 255);
+    const uint32_t eights = packets / kRoomPackets;
+    return static_cast<uint8_t>(1 + (eights < 254 ? eights : 254));
+}
+constexpr uint32_t decode_room(uint8_t room) {
+    return room == 1 ? 1 : (room - 1u) * kRoomPackets;
 }
 inline constexpr size_t kMpAckEntryBytes = 8;
 

@@ -6,6 +6,7 @@ For each program and description, the table has the file, the code in it, and th
 """
 PATHS, RECOVERY, PER_PACKET, PATHS_H = (f"lib/transport/paths/{name}"
                                         for name in ("paths.cc", "recovery.cc", "per_packet-inl.h", "paths.h"))
+ROUND_TRIP = "lib/transport/round_trip.h"
 NSCC = "lib/transport/congestion/nscc.cc"
 SLOW_PATH = "        if (!entry.retx) {\n            ++counters_.slow_acks"
 HYBRID, HYBRID_H, ARENA, STATIC, SLOTS = (f"lib/transport/reorder/{name}" for name in (
@@ -20,7 +21,7 @@ UNIT_MUTANTS = {
         "MP-1: the window does not grow": (
             PATHS, "stream.cwnd_fixed = std::min(stream.cwnd_fixed + by, most);",
             "stream.cwnd_fixed = std::min(stream.cwnd_fixed + 0 * by, most);"),
-        "MP-1: marks are ignored": (PATHS, "    if (entry.ece) {\n        shrink", "    if (false) {\n        shrink"),
+        "MP-1: marks are ignored": (PATHS, "    if (entry.ece) {\n        if (is_adaptive_)", "    if (false) {\n        if (is_adaptive_)"),
         "MP-1: a mark costs a packet": (PATHS, "shrink(stream, kOne / 2, kOne);", "shrink(stream, kOne, kOne);"),
         "MP-1: marks can close the window": (PATHS, "shrink(stream, kOne / 2, kOne);", "shrink(stream, kOne / 2, 0);"),
         "MP-2: what arrived early does not open the window": (
@@ -38,7 +39,7 @@ UNIT_MUTANTS = {
         "BX-6: marks do not cut the rate": (PATHS, "stream.rate.on_cnp(dcqcn_, now_ns);", ""),
         "BX-7: paths with marks are taken again": (PATHS, "= !entry.ece && !nack;  // BX-7", "= true;"),
         "BX-8: no fault freezes": (RECOVERY, "if (config_.choice == Choice::kReps && stream", "if (false && stream"),
-        "MP-5: no probes": (PER_PACKET, "if (draw() % 1000 < config_.probe_permille) {", "if (false) {"),
+        "MP-5: no probes": (PER_PACKET, "if (often || draw() % 1000 < config_.probe_permille) {", "if (often) {"),
         "MP-5: ten times as many probes": (PER_PACKET, "draw() % 1000 <", "draw() % 100 <"),
         "MP-5: a probe may be drawn for each packet": (
             PER_PACKET, "stream.probe_ns = now_ns + stream.srtt_ns;", "stream.probe_ns = now_ns;"),
@@ -68,13 +69,15 @@ UNIT_MUTANTS = {
             PATHS_H, "std::max(stream.sent_ns, stream.last_ack_ns) + tail", "stream.sent_ns + tail"),
         "MP-11: it backs off twice more": (PATHS_H, "kMaxBackoff = 5;", "kMaxBackoff = 7;"),
         "MP-11: all goes again the first time": (
-            RECOVERY, "if (stream.backoff > 1) {  // MP-11", "if (true) {  // MP-11"),
+            RECOVERY, "if (stream.backoff > 1 && (stream.srtt_ns != 0 || !is_adaptive_)) {  // MP-11",
+            "if (true) {  // MP-11"),
         "MP-11: the timer is two round trips": (
             PATHS_H, "std::max(4 * stream.srtt_ns,", "std::max(2 * stream.srtt_ns,"),
-        "the round trip follows too fast": (PATHS_H, "(7 * srtt_ns + age_ns) / 8", "(3 * srtt_ns + age_ns) / 4"),
-        "its deviation follows too fast": (PATHS_H, "rttvar_ns = (3 * rttvar_ns +", "rttvar_ns = (1 * rttvar_ns +"),
+        "the round trip follows too fast": (
+            ROUND_TRIP, "(7 * smoothed_ns + sample_ns) / 8", "(3 * smoothed_ns + sample_ns) / 4"),
+        "its deviation follows too fast": (ROUND_TRIP, "(3 * deviation_ns +", "(1 * deviation_ns +"),
         "repetitions are measured": (
-            PATHS, "if (!packet.retransmitted && !entry.trimmed) measure(stream.srtt_ns", "measure(stream.srtt_ns"),
+            PATHS, "            if (!packet.retransmitted && !entry.trimmed) {\n", "            {\n"),
         "MP-12: the delay is that of a window": (
             PATHS, "config_.sync_alpha * config_.delta", "config_.sync_alpha * config_.max_window"),
         "BX-1: other paths tell of losses": (RECOVERY, "        if (packet.vp != arrived.vp) continue;\n", ""),
@@ -100,8 +103,8 @@ UNIT_MUTANTS = {
         "BX-11: marks halve the time, too": (NSCC, "        if (!marked) apart_ =", "        apart_ ="),
         "EU-4: a SACK that was taken back is believed": (PATHS, "packet.acked || packet.withdrawn", "packet.acked"),
         "records are not there in time": (
-            PATHS, "    if (rings_.size() < std::min(streams_, kMaxRings)) add_ring();\n",
-            "    if (rings_.empty()) add_ring();\n"),
+            PATHS, "    if (chunks_.size() * kRingsOfAChunk < streams_) add_rings();\n",
+            "    if (chunks_.empty()) add_rings();\n"),
     },
     "tests/unit/transport/transport_reorder_test": {
         "EU-1: more than the cap": (HYBRID, "if (needed > cap_blocks_) return", "if (needed > cap_blocks_ + 1) return"),

@@ -80,6 +80,11 @@ class MpResponderLogic {
     // Reports the outcome of a packet that was due and could not be accepted.
     void refuse(const wire::Headers& headers, bool ce, Outcome outcome);
 
+    // Returns the packets from the expected one on that this end takes now (BX-14).
+    uint32_t room_for(bool response) const {
+        if (response) return shared_.reorder.room(mp_.responses_in);
+        return std::min(shared_.reorder.room(mp_.requests_in), shared_.room_of(mp_.held));
+    }
     uint16_t ack_path(uint16_t of_data) {
         switch (core_.config.ack_path) {
             case AckPath::kAsData:
@@ -244,7 +249,7 @@ bool MpResponderLogic<S>::release_held(Psn psn) {
     if (qp_.state == IBV_QPS_ERR || packet == nullptr) return false;
     wire::ParsedFrame frame;
     frame.headers = packet->headers;
-    frame.payload = packet->payload.data();
+    frame.payload = packet->payload();
     frame.payload_bytes = packet->payload_bytes;
     frame.verified = true;
     core_.released = packet;
@@ -497,6 +502,7 @@ uint32_t MpResponderLogic<S>::send_acks() {
         h.mp_ack = {.entry = first.entry,
                     .syndrome = first.syndrome,
                     .aack_psn = (first.entry.response ? mp_.responses_in : mp_.requests_in).expected.value(),
+                    .room = wire::encode_room(room_for(first.entry.response)),
                     .more = static_cast<uint8_t>(count)};
         h.vp = ack_path(first.entry.vp);
         switch (first.entry.kind) {

@@ -7,10 +7,9 @@
 #include <bit>
 #include <cstring>
 #include <memory>
-#include <new>
-#include <type_traits>
 #include <utility>
 
+#include "transport/mp/held_pool.h"
 #include "transport/paths/paths.h"
 #include "transport/queue_state.h"
 #include "transport/reorder/reorder.h"
@@ -19,22 +18,16 @@
 
 namespace rove::transport {
 
-// A request packet that arrived early and may not take effect yet (EU-7).
-struct EarlyPacket {
-    uint16_t next_free;
-    wire::Headers headers;
-    uint32_t payload_bytes;
-    std::array<uint8_t, kMaxMtu> payload;
-};
-
 // The early packets of a QP, indexed by PSN. No two PSNs inside the reorder window share a place.
 struct EarlyPackets {
-    static constexpr uint16_t kNone = UINT16_MAX;
+    static constexpr uint16_t kNone = HeldPool::kNone;
 
-    std::unique_ptr<uint16_t[]> at;  // index of the packet in the worker's pool, or kNone
+    std::unique_ptr<uint16_t[]> at;  // the packet's place in the worker's pool, or kNone
     uint32_t mask = 0;
     uint32_t count = 0;
-    uint8_t peer = 0;  // from MultipathShared::peer_of()
+    uint32_t granules = 0;     // memory of the pool for all of them
+    uint32_t of_a_packet = 1;  // granules of the latest one
+    uint8_t peer = 0;          // from MultipathShared::peer_of()
 
     // Allocates places for a window of `packets` ahead of the expected one.
     void make_room(uint32_t packets) {
@@ -109,15 +102,9 @@ struct MultipathCounters {
 // State of one worker, which is created with its first QP in mp mode.
 class MultipathShared {
   public:
-    // The pool takes 2 MiB: two full windows of single-packet messages. A place is first touched when a packet occupies
-    // it, because few of the thousand hosts of a modelled network ever hold many.
-    static constexpr uint16_t kHeldPackets = 512;
-
     MultipathShared(const PathsConfig& paths_config, const DcqcnConfig& dcqcn_config,
-                    const ReorderConfig& reorder_config, uint64_t seed)
-        : paths(paths_config, seed, dcqcn_config),
-          reorder(reorder_config),
-          held_(static_cast<EarlyPacket*>(::operator new(kHeldPackets * sizeof(EarlyPacket)))) {}
+                    const ReorderConfig& reorder_config, uint32_t held_bytes, uint64_t seed)
+        : paths(paths_config, seed, dcqcn_config), reorder(reorder_config), pool_(held_bytes) {}
 
     // Maps a peer to its share of the pool; several peers may map to the same share.
     static uint8_t peer_of(const wire::Gid& peer) {
@@ -130,38 +117,45 @@ class MultipathShared {
     // left free, so that a newcomer always finds room: half of the pool for one alone, and a quarter next to one that
     // holds its maximum.
     bool hold(EarlyPackets& held, const wire::ParsedFrame& frame) {
-        const uint32_t left = kHeldPackets - held_now_;
-        if (held.count >= left || by_peer_[held.peer] >= left || frame.payload_bytes > kMaxMtu) return false;
+        if (frame.payload_bytes > kMaxMtu) return false;
+        const uint32_t granules = HeldPool::granules_for(frame.payload_bytes);
+        held.of_a_packet = granules;
+        if (granules > left_for(held)) return false;
         const Psn psn(frame.headers.bth.psn);
         release(held, psn);  // an entry that remains after a refusal
-        uint16_t& place = held.of(psn);
-        place = take_place();
-        EarlyPacket& packet = held_.get()[place];
-        ++held.count;
-        ++by_peer_[held.peer];
+        const uint16_t place = pool_.put(frame.headers, {frame.payload, frame.payload_bytes});
+        if (place == HeldPool::kNone) return false;
+        held.of(psn) = place;
+        holders_ += held.count++ == 0;
+        held.granules += granules;
+        by_peer_[held.peer] += granules;
+        granules_now_ += granules;
         held_peak_ = std::max(held_peak_, ++held_now_);
-        packet.headers = frame.headers;
-        packet.payload_bytes = frame.payload_bytes;
-        std::memcpy(packet.payload.data(), frame.payload, frame.payload_bytes);
         return true;
     }
     // Returns the packet with this PSN, or null. It is valid until release().
     const EarlyPacket* find(EarlyPackets& held, Psn psn) const {
-        const uint16_t index = held.of(psn);
-        if (index == EarlyPackets::kNone || Psn(held_.get()[index].headers.bth.psn) != psn) return nullptr;
-        return &held_.get()[index];
+        const uint16_t place = held.of(psn);
+        if (place == EarlyPackets::kNone || Psn(pool_.at(place).headers.bth.psn) != psn) return nullptr;
+        return &pool_.at(place);
     }
     void release(EarlyPackets& held, Psn psn) {
         uint16_t& place = held.of(psn);
         if (place == EarlyPackets::kNone) return;
-        held_.get()[place].next_free = free_;
-        free_ = std::exchange(place, EarlyPackets::kNone);
-        --held.count;
-        --by_peer_[held.peer];
+        const uint32_t granules = pool_.free(std::exchange(place, EarlyPackets::kNone));
+        holders_ -= --held.count == 0;
+        held.granules -= granules;
+        by_peer_[held.peer] -= granules;
+        granules_now_ -= granules;
         --held_now_;
     }
     void release_all(EarlyPackets& held) {
         for (uint32_t i = 0; held.count != 0 && i <= held.mask; ++i) release(held, Psn(i));
+    }
+    // Returns how many packets from the expected one on a QP may send now (BX-14): those that it holds, and its part of
+    // the room that its peer has left.
+    uint32_t room_of(const EarlyPackets& held) const {
+        return 1 + held.count + left_for(held) / ((holders_ + (held.count == 0)) * held.of_a_packet);
     }
     uint32_t early_count() const { return held_now_; }
     uint32_t held_peak() const { return held_peak_; }
@@ -179,23 +173,15 @@ class MultipathShared {
 
   private:
     static constexpr uint32_t kPeers = 64;
-    struct Delete {
-        static_assert(std::is_trivially_destructible_v<EarlyPacket>);
-        void operator()(EarlyPacket* held) const { ::operator delete(held); }
-    };
-
-    uint16_t take_place() {
-        if (free_ == EarlyPackets::kNone) {
-            std::construct_at(held_.get() + used_);
-            return used_++;
-        }
-        return std::exchange(free_, held_.get()[free_].next_free);
+    // Returns the granules that the QP may still take.
+    uint32_t left_for(const EarlyPackets& held) const {
+        const uint32_t left = pool_.granules() - granules_now_, taken = std::max(held.granules, by_peer_[held.peer]);
+        return left > taken ? left - taken : 0;
     }
 
-    std::unique_ptr<EarlyPacket, Delete> held_;  // kHeldPackets of them
-    uint16_t used_ = 0;                          // places that were ever in use
-    uint16_t free_ = EarlyPackets::kNone;        // head of the list of free places among them
-    std::array<uint16_t, kPeers> by_peer_{};     // packets held, indexed by peer_of()
+    HeldPool pool_;
+    std::array<uint32_t, kPeers> by_peer_{};   // granules, indexed by peer_of()
+    uint32_t granules_now_ = 0, holders_ = 0;  // granules in use; QPs that hold a packet
     uint32_t held_now_ = 0, held_peak_ = 0;
 };
 

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <bit>
 #include <bitset>
+#include <cstdlib>
+#include <new>
+#include <utility>
 
 namespace rove::transport {
 
@@ -28,41 +31,64 @@ uint64_t Paths::draw() {  // one step of splitmix64
     return x ^ x >> 31;
 }
 
-void Paths::start(SendStream& stream, Psn first, uint16_t own_port) {
-    release(stream);
-    streams_ += !stream.started;
+Destination* Paths::find_destination(uint64_t peer) {
+    if (destinations_.size() >= kMaxDestinations && !destinations_.contains(peer))
+        std::erase_if(destinations_, [](const auto& item) { return item.second.users == 0; });
+    return &destinations_[peer];
+}
+
+void Paths::start(SendStream& stream, Psn first, uint16_t own_port, uint64_t peer) {
+    stop(stream);
     stream = {};
     stream.started = true;
+    ++streams_;
+    stream.destination = find_destination(peer);
+    ++stream.destination->users;
+    stream.round_end = first;
+    stream.reach = config_.max_window;
+    if (is_adaptive_ && stream.destination->srtt_ns != 0) {
+        stream.srtt_ns = stream.destination->srtt_ns;
+        stream.rttvar_ns = stream.srtt_ns / 2;
+    }
     stream.first_vp = config_.first_vp != 0 ? config_.first_vp : own_port;
-    if (rings_.size() < std::min(streams_, kMaxRings)) add_ring();
+    if (chunks_.size() * kRingsOfAChunk < streams_) add_rings();
     stream.una = stream.oldest = stream.nxt = stream.recorded = stream.ooh = stream.retx = stream.recovery = first;
     restart(stream);
 }
 
+void Paths::prepare(SendStream& stream, uint32_t packets, uint64_t rtt_ns) const {
+    if (!is_adaptive_) return;
+    limit(stream, stream.una, packets != 0 ? packets : kTakenByAll);
+    if (rtt_ns == 0 || stream.srtt_ns != 0) return;
+    stream.srtt_ns = rtt_ns;
+    stream.rttvar_ns = rtt_ns / 2;
+}
+
 // Lets the initial window leave on random paths (MP-3).
 void Paths::restart(SendStream& stream) {
+    if (is_adaptive_ && stream.cwnd_fixed != 0) stream.window.restart(stream.cwnd_fixed);
     stream.cwnd_fixed = floor_fixed();
     stream.credits = is_clocked_ ? config_.initial_window : 0;
     stream.clock_count = 0;
     stream.satisfied = false;
 }
 
-void Paths::add_ring() {
-    rings_.push_back(std::make_unique<PacketRecord[]>(ring_records()));
-    free_rings_.reserve(rings_.size());
-    free_rings_.push_back({rings_.back().get(), nullptr});
+void Paths::add_rings() {
+    const size_t each = ring_records();
+    // Zeros that nobody has touched cost no memory.
+    auto* const records = static_cast<PacketRecord*>(std::calloc(kRingsOfAChunk * each, sizeof(PacketRecord)));
+    if (records == nullptr) throw std::bad_alloc();
+    chunks_.emplace_back(records);
+    free_rings_.reserve(chunks_.size() * kRingsOfAChunk);
+    for (size_t i = kRingsOfAChunk; i != 0; --i) free_rings_.push_back({records + (i - 1) * each, nullptr});
 }
 
-bool Paths::acquire(SendStream& stream) {
-    if (free_rings_.empty()) {
-        ++counters_.no_records;
-        return false;
-    }
+// Gives the stream the ring that was used last, whose memory is most likely in a cache.
+void Paths::acquire(SendStream& stream) {
     stream.records = free_rings_.back().records;
     if (free_rings_.back().user != &stream) stream.recorded = stream.nxt;
     free_rings_.pop_back();
     std::fill_n(lost_bits(stream), (config_.max_window + 63) / 64, uint64_t{0});
-    return true;
 }
 
 void Paths::release(SendStream& stream) {
@@ -97,6 +123,12 @@ void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) 
 // Grows the window by 1/cwnd for each ACK (MP-1), in one step for up to a window's worth of them.
 void Paths::grow(SendStream& stream, uint32_t acks) {
     if (stream.satisfied && stream.cwnd_fixed >= floor_fixed()) return;
+    if (is_adaptive_) {
+        const uint32_t before = stream.cwnd();
+        stream.cwnd_fixed = stream.window.on_ack(stream.cwnd_fixed, acks, config_.max_window);
+        stream.grown |= config_.explore && stream.cwnd() > before && before < config_.max_window / kExploreShare;
+        return;
+    }
     const uint32_t most = config_.max_window << 16;
     while (acks != 0 && stream.cwnd_fixed < most && is_mp_rdma()) {
         const uint32_t before = stream.cwnd(), step = std::min(acks, before);
@@ -110,11 +142,40 @@ void Paths::grow(SendStream& stream, uint32_t acks) {
 // Adapts the window to an ACK (MP-1).
 inline void Paths::adapt(SendStream& stream, const wire::MpAckEntry& entry) {
     if (entry.ece) {
-        shrink(stream, kOne / 2, kOne);
+        if (is_adaptive_)
+            stream.cwnd_fixed = stream.window.on_mark(stream.cwnd_fixed);
+        else
+            shrink(stream, kOne / 2, kOne);
         ++counters_.marked_acks;
     } else if (entry.kind < wire::MpAck::kNack) {
         grow(stream, 1);
     }
+}
+
+// Ends a round trip of BX-12.
+void Paths::end_round(SendStream& stream, uint64_t now_ns) {
+    Destination& destination = *stream.destination;
+    if (stream.round_least != UINT32_MAX) destination.least.add(uint64_t{stream.round_least} << 6, now_ns);
+    destination.srtt_ns = stream.srtt_ns;
+    stream.cwnd_fixed =
+        stream.window.end_round(stream.cwnd_fixed, floor_fixed(), round_of(stream, stream.round_least), now_ns);
+    stream.round_end = stream.nxt;
+    stream.round_before = std::exchange(stream.round_least, UINT32_MAX);
+    stream.undo_fixed = 0;
+}
+
+// Returns true if the ACK of a packet shows a slow path (BX-13): packets that left no earlier came a round trip sooner.
+// A receiver that pauses delays all paths alike, and is no reason to leave one.
+bool Paths::came_late(SendStream& stream, const PacketRecord& packet, uint32_t age) const {
+    return static_cast<int32_t>(stream.latest_sent - packet.sent) >= 0 &&
+           age > stream.front_rtt + ticks(stream.srtt_ns) + 1;
+}
+
+// Returns a path for a packet that no ACK lets out (BX-13): one that worked recently, or, for one packet in eight that
+// `may_explore`, a random one.
+uint16_t Paths::known_vp(SendStream& stream, bool may_explore) {
+    if (!stream.destination->knows_paths() || (may_explore && draw() % 8 == 0)) return random_vp(stream);
+    return stream.destination->next_path();
 }
 
 bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint64_t now_ns) {
@@ -129,6 +190,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         recover(stream);
     const bool nack = entry.kind >= wire::MpAck::kNack;
     uint64_t rtt_ns = 0;  // 0: no measurement
+    bool late = false;
     if (!nack && !entry.retx && stream.records != nullptr && psn >= stream.recorded &&
         record(stream, psn).retransmitted) [[unlikely]] {
         note_false_alarm(stream, record(stream, psn), now_ns);
@@ -141,11 +203,18 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         const uint32_t age = ticks(now_ns) - packet.sent;
         if (recorded && !packet.acked) {
             const uint64_t age_ns = uint64_t{age} << 6, least_ns = stream.nscc.base_rtt_ns();
-            if (!packet.retransmitted && !entry.trimmed) measure(stream.srtt_ns, stream.rttvar_ns, age);
+            if (!packet.retransmitted && !entry.trimmed) {
+                measure(stream.srtt_ns, stream.rttvar_ns, age);
+                stream.round_least = std::min(stream.round_least, age);
+                late = is_adaptive_ && came_late(stream, packet, age);
+            }
             // BX-9 measures repetitions as well, because a window that only repeats would not grow otherwise. With a
             // single path the answer may concern an earlier repetition.
             rtt_ns = packet.retransmitted && config_.vps == 1 && age_ns < least_ns ? least_ns : age_ns;
         }
+        // The first packets were repeated before any answer could come, and this is the answer to a first transmission.
+        if (stream.srtt_ns == 0 && !entry.retx && !entry.trimmed && is_adaptive_)
+            measure(stream.srtt_ns, stream.rttvar_ns, ticks(now_ns - stream.busy_ns));
         bool fresh = nack;  // true if the entry brings news
         if (nack) [[unlikely]] {
             refuse(stream, entry, recorded, uint64_t{age} << 6);
@@ -170,7 +239,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         if (recorded) {  // the packet has arrived, accepted or not
             packet.marked = entry.ece;
             // A trimmed header overtakes the packets in queues, so it shows neither their delay nor losses.
-            if (!entry.trimmed) arrived(stream, packet);
+            if (!entry.trimmed) arrived(stream, packet, age);
             if (fresh && !entry.trimmed && config_.infer_losses && (stream.oldest < psn || packet.retransmitted))
                 infer(stream, packet);
         }
@@ -186,12 +255,28 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         // PSNs below snd_ool = snd_ooh - delta came on a slow path, unless they were retransmitted (MP-4).
         if (!entry.retx) {
             ++counters_.slow_acks;
-            shrink(stream, kOne, kOne);
+            if (is_adaptive_)
+                stream.cwnd_fixed = stream.window.on_slow_path(stream.cwnd_fixed);
+            else
+                shrink(stream, kOne, kOne);
             return true;
         }
     }
     adapt(stream, entry);
-    add_clock(stream, entry.vp);
+    uint16_t vp = entry.vp;
+    if (is_adaptive_) {
+        Destination& destination = *stream.destination;
+        if (late && now_ns - stream.moved_ns > stream.srtt_ns) [[unlikely]] {
+            stream.moved_ns = now_ns;
+            ++counters_.slow_acks;
+            destination.remove_path(vp);
+            vp = known_vp(stream, false);
+        } else if (!nack && now_ns - destination.noted_ns > stream.srtt_ns / 16) {
+            destination.noted_ns = now_ns;
+            destination.add_path(vp);
+        }
+    }
+    add_clock(stream, vp);
     return true;
 }
 
@@ -236,6 +321,7 @@ void Paths::take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint
     using Choice = PathsConfig::Choice;
     const bool nack = entry.kind >= wire::MpAck::kNack;
     switch (config_.control) {
+        case Control::kAdaptive:
         case Control::kMpRdma:
             adapt(stream, entry);
             break;
@@ -286,6 +372,7 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
     if (stream.retx < stream.una) stream.retx = stream.una;
     if (stream.una >= stream.recovery) stream.recovering = false;  // MP-9
     if (config_.recovery == PathsConfig::Recovery::kOfDisorder && stream.una >= stream.ooh) stream.recovering = false;
+    if (is_adaptive_ && stream.una >= stream.round_end) end_round(stream, now_ns);
     // Without a measured round trip, which repetitions cannot provide, one longer than the timer would make the timer
     // fire for every packet (RFC 6298 section 5: the backed-off timer stays until there is a sample).
     stream.backoff = stream.srtt_ns != 0 ? 0 : std::min(stream.backoff, kMaxBackoff);

@@ -46,10 +46,15 @@
 // 7. An acknowledgement from a peer costs a bounded time: BX-1 follows the packets of one path (at most kMaxSteps,
 //    through PacketRecord::before), lost packets are kept in a bit set, and a search for overdue packets that has read
 //    more than kMaxSteps records is not repeated for an eighth of a round trip.
+// 8. The default (PathsConfig::Control::kAdaptive: BX-12, BX-13, BX-14) shares the clocks, records and recovery with
+//    MP-RDMA's own sender, which remains as published. It differs in the window (AdaptiveWindow), in what streams to
+//    one peer share (Destination), and in that it obeys the receiver (limit()).
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -78,7 +83,6 @@ struct PathsCounters {
     uint64_t freezes = 0;          // BX-8
     uint64_t paced = 0;            // BX-6, BX-11: how often a packet waited for its time
     uint64_t surplus = 0;          // MP-7: ACKs that were lost because too many others were kept
-    uint64_t no_records = 0;       // how often a stream waited because too many others were busy
     uint64_t restarts = 0;         // MP-8
     uint64_t stale_acks = 0;       // ACKs for packets that are no longer, or never were, in flight
 };
@@ -95,17 +99,20 @@ class Paths {
     Paths(const PathsConfig& config, uint64_t seed, const DcqcnConfig& dcqcn = {})
         : config_(config),
           dcqcn_(dcqcn),
-          is_clocked_(config.control == PathsConfig::Control::kMpRdma && config.choice == PathsConfig::Choice::kEcho),
+          is_adaptive_(config.control == PathsConfig::Control::kAdaptive),
+          is_clocked_((is_mp_rdma() || is_adaptive_) && config.choice == PathsConfig::Choice::kEcho),
           most_behind_(is_clocked_ ? static_cast<int32_t>(config.delta) : INT32_MIN),
           random_(seed) {}
 
-    // Starts a stream whose first PSN is `first`. `own_port` is the connection's UDP source port. May allocate the
-    // records for one more stream that can be busy.
-    void start(SendStream& stream, Psn first, uint16_t own_port = kFirstVp);
+    // Starts a stream whose first PSN is `first`. `own_port` is the connection's UDP source port. Streams with the same
+    // `peer`, any number that tells peers apart, share their knowledge of paths. May allocate.
+    void start(SendStream& stream, Psn first, uint16_t own_port = kFirstVp, uint64_t peer = 0);
     void stop(SendStream& stream) {
+        if (!stream.started) return;
         counters_.abandoned += in_flight(stream);
         release(stream);
-        streams_ -= stream.started;
+        --std::exchange(stream.destination, nullptr)->users;
+        --streams_;
         stream.started = false;
     }
 
@@ -121,7 +128,8 @@ class Paths {
     // without a window.
     uint32_t room(const SendStream& stream) const {
         if (stream.lost != 0 || stream.recovering || stream.awnd() <= 0) return 0;
-        return config_.max_window - static_cast<uint32_t>(stream.nxt - stream.una);
+        const auto sent = static_cast<uint32_t>(stream.nxt - stream.una);
+        return stream.reach - std::min(sent, stream.reach);
     }
     // Records that the packet left with `bytes` on the wire.
     void sent(SendStream& stream, const Departure& departure, uint64_t now_ns, uint32_t bytes = 0);
@@ -137,6 +145,13 @@ class Paths {
     // Applies an AACK: all packets before it are in order at the receiver. Returns false if it is not ahead, or
     // concerns packets never sent.
     bool advance(SendStream& stream, Psn aack, uint64_t now_ns);
+    // Applies the receiver's statement of how many packets it takes, counted from `aack` on (BX-14).
+    void limit(SendStream& stream, Psn aack, uint32_t packets) const {
+        if (is_adaptive_ && aack >= stream.una) stream.reach = std::clamp(packets, 1u, config_.max_window);
+    }
+    // Applies knowledge from before the stream started: the packets that the receiver takes, and a round trip; 0
+    // means unknown.
+    void prepare(SendStream& stream, uint32_t packets, uint64_t rtt_ns) const;
 
     uint64_t deadline(const SendStream& stream) const;  // UINT64_MAX: none
     void expire(SendStream& stream, uint64_t now_ns);
@@ -160,7 +175,8 @@ class Paths {
 
     const PathsConfig& config() const { return config_; }
     const PathsCounters& counters() const { return counters_; }
-    size_t record_bytes() const { return rings_.size() * ring_bytes(); }
+    // The memory that is reserved for records. Only what busy streams have used of it is resident.
+    size_t record_bytes() const { return chunks_.size() * kRingsOfAChunk * ring_bytes(); }
     // The memory of a busy stream: its records and the tables after them.
     size_t ring_bytes() const { return ring_records() * sizeof(PacketRecord); }
 
@@ -169,17 +185,19 @@ class Paths {
     static constexpr uint8_t kUsesPerAck = 2;   // MP-6
     // 32 ms with the default floor, which is less than the usual timeout of verbs.
     static constexpr uint8_t kMaxBackoff = 5;
-    static constexpr uint32_t kIdleRoundTrips = 3;  // MP-8
-    static constexpr uint8_t kTailProbes = 4;       // MP-10: MP-11's timer follows
-    static constexpr uint8_t kMaxPatience = 5;      // note 5
-    static constexpr uint8_t kRealLosses = 16;      // note 5: like the number of recoveries in RFC 8985 section 6.2.4
-    static constexpr uint32_t kMaxSteps = 64;       // note 7
-    static constexpr int32_t kFew = 3;              // packets; see PathsConfig::low_rto_ns
-    static constexpr size_t kMaxRings = 4096;       // streams of a worker that can be busy at once: 19 MB
-    static constexpr uint64_t kRecordsWaitNs = 100'000;
+    static constexpr uint32_t kIdleRoundTrips = 3;    // MP-8
+    static constexpr uint8_t kTailProbes = 4;         // MP-10: MP-11's timer follows
+    static constexpr uint8_t kMaxPatience = 5;        // note 5
+    static constexpr uint8_t kRealLosses = 16;        // note 5: like the number of recoveries in RFC 8985 section 6.2.4
+    static constexpr uint32_t kMaxSteps = 64;         // note 7
+    static constexpr int32_t kFew = 3;                // packets; see PathsConfig::low_rto_ns
+    static constexpr size_t kRingsOfAChunk = 64;      // 300 KB by default, so the C library maps it and touches nothing
+    static constexpr uint32_t kTakenByAll = 120;      // packets ahead that every receiver tracks, with its defaults
+    static constexpr size_t kMaxDestinations = 4096;  // more are kept only for streams
     // BX-4 applies while the window is below this fraction of max_window. A loss on a dead path is detected after about
     // two round trips, and the other paths must be able to continue for that long.
     static constexpr uint32_t kExploreShare = 4;
+    static constexpr uint32_t kExploreRate = 64;  // BX-13: one in this many packets tries a path after a failure
 
     static uint32_t ticks(uint64_t ns) { return static_cast<uint32_t>(ns >> 6); }
     PacketRecord& record(const SendStream& stream, Psn psn) const {
@@ -201,21 +219,15 @@ class Paths {
     static bool is_silent(const SendStream& stream, uint64_t now_ns) {
         return now_ns - stream.last_ack_ns > kIdleRoundTrips * stream.srtt_ns;
     }
-    // Takes a sample of the round trip from the ACK of a packet that was sent once. `age` is in ticks. The weights are
-    // RFC 6298's.
+    // Takes a sample of the round trip from the ACK of a packet that was sent once. `age` is in ticks.
     static void measure(uint64_t& srtt_ns, uint64_t& rttvar_ns, uint32_t age) {
-        const uint64_t age_ns = std::max<uint64_t>(uint64_t{age} << 6, 64);
-        if (srtt_ns == 0) [[unlikely]] {
-            srtt_ns = age_ns;
-            rttvar_ns = age_ns / 2;
-            return;
-        }
-        rttvar_ns = (3 * rttvar_ns + (age_ns > srtt_ns ? age_ns - srtt_ns : srtt_ns - age_ns)) / 4;
-        srtt_ns = (7 * srtt_ns + age_ns) / 8;
+        measure_round_trip(srtt_ns, rttvar_ns, std::max<uint64_t>(uint64_t{age} << 6, 64));
     }
-    static void arrived(SendStream& stream, const PacketRecord& packet) {
-        if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)
+    static void arrived(SendStream& stream, const PacketRecord& packet, uint32_t age) {
+        if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0) {
             stream.latest_sent = packet.sent;
+            stream.front_rtt = age;
+        }
     }
     void add_clock(SendStream& stream, uint16_t vp) {
         if (stream.clock_count < SendStream::kClocks) [[likely]]
@@ -249,6 +261,15 @@ class Paths {
         return std::exchange(latest_of_buckets(stream)[vp & mask], static_cast<uint16_t>(psn.value() & mask));
     }
     void grow(SendStream& stream, uint32_t acks);
+    // These belong to BX-12 and BX-13.
+    void end_round(SendStream& stream, uint64_t now_ns);
+    void note_loss(SendStream& stream, const PacketRecord& packet);
+    static AdaptiveWindow::Round round_of(const SendStream& stream, uint32_t least) {
+        return {least == UINT32_MAX ? 0 : uint64_t{least} << 6, stream.destination->least.get(), stream.rttvar_ns};
+    }
+    bool came_late(SendStream& stream, const PacketRecord& packet, uint32_t age) const;
+    uint16_t known_vp(SendStream& stream, bool may_explore);
+    Destination* find_destination(uint64_t peer);
     void adapt(SendStream& stream, const wire::MpAckEntry& entry);
     void shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed);
     uint64_t rto_ns(const SendStream& stream) const {  // MP-11
@@ -308,14 +329,14 @@ class Paths {
     void take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint64_t rtt_ns, uint64_t now_ns);
     void pass_clocks(SendStream& stream, bool more, uint64_t now_ns);
     void lose_clocks(SendStream& stream, uint32_t count);
-    // Returns false if no records are available now.
-    bool acquire(SendStream& stream);
-    void add_ring();
+    void acquire(SendStream& stream);
+    void add_rings();
     void release(SendStream& stream);
 
     const PathsConfig config_;
     const DcqcnConfig dcqcn_;
-    const bool is_clocked_;  // packets leave because ACKs arrive (MP-3, MP-6)
+    const bool is_adaptive_;  // BX-12, BX-13
+    const bool is_clocked_;   // packets leave because ACKs arrive (MP-3, MP-6)
     // An ACK of a packet at most this far behind the latest needs no special handling (MP-4).
     const int32_t most_behind_;
     uint64_t random_;
@@ -325,8 +346,12 @@ class Paths {
         const SendStream* user;  // the last user, which finds its own values in it
     };
     size_t streams_ = 0;  // number of started streams
-    // One ring for each stream of the largest number started at once, up to kMaxRings.
-    std::vector<std::unique_ptr<PacketRecord[]>> rings_;
+    std::unordered_map<uint64_t, Destination> destinations_;
+    // They have a ring for each stream of the largest number started at once.
+    struct Free {
+        void operator()(PacketRecord* records) const { std::free(records); }
+    };
+    std::vector<std::unique_ptr<PacketRecord, Free>> chunks_;
     std::vector<FreeRing> free_rings_;
 };
 

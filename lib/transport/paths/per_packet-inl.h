@@ -13,12 +13,16 @@ namespace rove::transport {
 // Chooses the packet that would leave if a path were available.
 inline bool Paths::choose(SendStream& stream, bool more, uint64_t now_ns, Departure& departure) {
     departure.again = true;
-    if ((stream.lost != 0 || stream.recovering) && may_repeat(stream) && find_again(stream, departure.psn)) return true;
+    const auto reach = static_cast<int32_t>(stream.reach);
+    if ((stream.lost != 0 || stream.recovering) && may_repeat(stream) && find_again(stream, departure.psn) &&
+        departure.psn - stream.una < reach) {
+        return true;
+    }
     if (stream.awnd() <= 0) return false;
-    if (!more || stream.nxt - stream.una == static_cast<int32_t>(config_.max_window)) {
+    if (!more || stream.nxt - stream.una >= reach) {
         if (!stream.outstanding() || !mark_early(stream, now_ns)) return false;
         departure.psn = first_lost(stream);
-        return true;
+        return departure.psn - stream.una < reach;
     }
     departure.again = false;
     departure.psn = stream.nxt;
@@ -37,21 +41,22 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
         pass_clocks(stream, more, now_ns);
         return false;
     }
-    if (stream.records == nullptr && !acquire(stream)) [[unlikely]] {
-        stream.burst_ns = now_ns + kRecordsWaitNs;
-        return false;
-    }
+    if (stream.records == nullptr) [[unlikely]]
+        acquire(stream);
     if (stream.clock_count != 0) {
         const SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
         departure.vp = clock.vp;
+        if (is_adaptive_ && !stream.outstanding()) return true;     // BX-13: never the only packet on an unknown path
         if (stream.grown && clock.uses != 0 && !departure.again) {  // BX-4
             departure.vp = random_vp(stream);
             stream.grown = false;
             ++counters_.explored;
         }
         if (now_ns >= stream.probe_ns) {  // MP-5
+            const bool often = is_adaptive_ && stream.destination->failed_lately(now_ns);
             stream.probe_ns = now_ns + stream.srtt_ns;
-            if (draw() % 1000 < config_.probe_permille) {
+            if (often) stream.probe_ns = now_ns + stream.srtt_ns * kExploreRate / std::max(stream.cwnd(), 1u);
+            if (often || draw() % 1000 < config_.probe_permille) {
                 departure.vp = random_vp(stream);
                 ++counters_.probes;
             }
@@ -60,7 +65,7 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
     }
     if (!is_clocked_) return choose_path(stream, now_ns, departure);
     if (stream.credits != 0) {
-        departure.vp = random_vp(stream);
+        departure.vp = is_adaptive_ ? known_vp(stream, stream.outstanding()) : random_vp(stream);
         return true;
     }
     // Starts the burst timer (MP-6), except while no answer arrives at all, when the retransmission timer applies.
@@ -92,7 +97,10 @@ inline void Paths::sent(SendStream& stream, const Departure& departure, uint64_t
     packet.sent = ticks(now_ns);
     packet.vp = departure.vp;
     stream.sent_ns = now_ns;
-    if (stream.timer_ns == 0) restart_timer(stream, now_ns);
+    if (stream.timer_ns == 0) {
+        stream.busy_ns = now_ns;
+        restart_timer(stream, now_ns);
+    }
     stream.burst_ns = 0;
     if (stream.clock_count == 0) {
         if (stream.credits != 0) --stream.credits;
@@ -138,6 +146,7 @@ inline uint32_t Paths::acknowledge_next(SendStream& stream, const uint8_t* entri
     const PacketRecord* packet = nullptr;
     uint32_t taken = 0;
     uint64_t srtt_ns = stream.srtt_ns, rttvar_ns = stream.rttvar_ns;
+    uint32_t least = stream.round_least;
     for (; taken != most; ++taken) {
         const uint8_t* const at = entries + taken * wire::kMpAckEntryBytes;
         const Psn psn = stream.oldest + taken;
@@ -148,6 +157,7 @@ inline uint32_t Paths::acknowledge_next(SendStream& stream, const uint8_t* entri
         if (wire::load_be32(at) != wire::ack_entry_word(expected) || next.vp != vp || next.retransmitted) break;
         next.acked = true;
         measure(srtt_ns, rttvar_ns, now - next.sent);
+        least = std::min(least, now - next.sent);
         add_clock(stream, vp);
         packet = &next;
     }
@@ -155,11 +165,12 @@ inline uint32_t Paths::acknowledge_next(SendStream& stream, const uint8_t* entri
     counters_.acknowledged += taken;
     stream.srtt_ns = srtt_ns;
     stream.rttvar_ns = rttvar_ns;
+    stream.round_least = least;
     stream.last_ack_ns = now_ns;
     stream.tail_probes = 0;
     stream.oldest = stream.ooh = stream.oldest + taken;
     stream.inflate += taken;  // MP-2
-    arrived(stream, *packet);
+    arrived(stream, *packet, now - packet->sent);
     grow(stream, taken);
     return taken;
 }

@@ -4,6 +4,7 @@
 // (MP-11).
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "transport/paths/paths.h"
 
@@ -114,6 +115,7 @@ void Paths::mark_overdue(SendStream& stream, uint64_t now_ns) {
         if (packet.acked || packet.lost) continue;
         if (static_cast<int32_t>(stream.latest_sent - packet.sent) > wait) {
             mark_lost(stream, at, packet, counters_.resent_inferred);
+            if (is_adaptive_) stream.destination->remove_path(packet.vp);
             note_failure(stream, now_ns);
         } else if (!packet.retransmitted)
             break;  // packets after it left later
@@ -191,7 +193,16 @@ void Paths::mark_lost(SendStream& stream, Psn psn, PacketRecord& packet, uint64_
     if (packet.lost) return;
     set_lost(stream, psn, packet, true);
     packet.lost_vp = packet.vp;
+    if (is_adaptive_) note_loss(stream, packet);
     ++cause;
+}
+
+// Tells the window of BX-12 about a loss.
+void Paths::note_loss(SendStream& stream, const PacketRecord& packet) {
+    if (static_cast<int32_t>(packet.order - stream.reduced_order) < 0) return;
+    const uint32_t least = std::min(stream.round_least, stream.round_before), before = stream.cwnd_fixed;
+    stream.cwnd_fixed = stream.window.on_loss(before, round_of(stream, least), stream.last_ack_ns);
+    if (stream.cwnd_fixed != before) stream.reduced_order = stream.order;
 }
 
 void Paths::set_lost(SendStream& stream, Psn psn, PacketRecord& packet, bool lost) {
@@ -222,6 +233,8 @@ void Paths::note_false_alarm(SendStream& stream, PacketRecord& packet, uint64_t 
     packet.false_alarm = true;
     ++counters_.false_alarms;
     stream.real_losses = 0;
+    stream.window.on_false_alarm();
+    stream.cwnd_fixed = std::max(stream.cwnd_fixed, std::exchange(stream.undo_fixed, 0));
     if (!config_.learn_patience) return;
     if (now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;
     stream.false_alarm_ns = now_ns;
@@ -236,6 +249,7 @@ void Paths::note_real_loss(SendStream& stream) {
 
 // Records losses that no later packet of their path reveals; the path may be dead (BX-8, BX-9).
 void Paths::note_failure(SendStream& stream, uint64_t now_ns) {
+    stream.destination->record_failure(now_ns);
     if (is_clocked_) return;
     stream.nscc.on_loss();
     using Choice = PathsConfig::Choice;
@@ -288,13 +302,20 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     // about that was lost.
     ++(stream.backoff == 1 && config_.repeat_early ? counters_.resent_early : counters_.resent_timeout);
     retract(stream, stream.una);
-    record(stream, stream.una).lost_vp = record(stream, stream.una).vp;
-    if (stream.backoff > 1) {  // MP-11
+    PacketRecord& oldest = record(stream, stream.una);
+    oldest.lost_vp = oldest.vp;
+    if (is_adaptive_) {
+        stream.destination->remove_path(oldest.vp);
+        oldest.twice = stream.backoff > 1;  // two paths are tried at once
+    }
+    // Without a measured round trip no answer may be due yet, so the other packets wait.
+    if (stream.backoff > 1 && (stream.srtt_ns != 0 || !is_adaptive_)) {  // MP-11
         uint32_t packets = 0;
         for (Psn at = stream.una; at < stream.nxt; ++at) {
             PacketRecord& packet = record(stream, at);
             if (packet.acked) continue;
             mark_lost(stream, at, packet, counters_.resent_timeout);
+            if (is_adaptive_) stream.destination->remove_path(packet.vp);
             ++packets;
         }
         if (config_.control == PathsConfig::Control::kNscc) {  // BX-9, BX-11
@@ -302,10 +323,15 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
             space_out(stream);
         }
         shrink(stream, stream.cwnd_fixed / 2, kOne);
+        if (is_adaptive_) {
+            stream.undo_fixed = std::max(stream.undo_fixed, stream.cwnd_fixed);
+            stream.cwnd_fixed = stream.window.on_timeout(stream.cwnd_fixed);
+        }
     }
     // Like at the start (MP-3), however small the window: if no answer arrives, most paths may be dead, and a working
     // one must be found.
-    stream.credits = std::max(stream.credits, is_clocked_ ? std::min(stream.lost, config_.initial_window) : 1);
+    const uint32_t copies = oldest.twice;
+    stream.credits = std::max(stream.credits, is_clocked_ ? std::min(stream.lost + copies, config_.initial_window) : 1);
     if (is_silent(stream, now_ns)) stream.clock_count = 0;
     stream.recovering = false;
     restart_timer(stream, now_ns);

@@ -6,8 +6,10 @@
 #include <array>
 #include <cstdint>
 
+#include "transport/congestion/adaptive_window.h"
 #include "transport/congestion/dcqcn.h"
 #include "transport/congestion/nscc.h"
+#include "transport/paths/destination.h"
 #include "transport/paths/entropies.h"
 #include "transport/psn.h"
 
@@ -26,10 +28,11 @@ struct PathsConfig {
     };
     // Selects what limits the packets in flight (BX-5).
     enum class Control : uint8_t {
-        kMpRdma,  // MP-1, MP-4, MP-7
-        kDcqcn,   // BX-6: a rate, within the initial window
-        kNscc,    // BX-9: a window that reacts to marks and delay
-        kFixed,   // the initial window; with one path and a bandwidth-delay product this is IRN's flow control
+        kAdaptive,  // BX-12: a window that reacts to marks, delay and losses
+        kMpRdma,    // MP-1, MP-4, MP-7
+        kDcqcn,     // BX-6: a rate, within the initial window
+        kNscc,      // BX-9: a window that reacts to marks and delay
+        kFixed,     // the initial window; with one path and a bandwidth-delay product this is IRN's flow control
     };
     // Selects the path of a packet (BX-5).
     enum class Choice : uint8_t {
@@ -38,7 +41,7 @@ struct PathsConfig {
         kRandom,  // a random path
     };
 
-    Control control = Control::kMpRdma;
+    Control control = Control::kAdaptive;
     Choice choice = Choice::kEcho;
     // The available paths: this many UDP source ports from `first_vp` on, or from the connection's own port if it is 0.
     uint16_t first_vp = kFirstVp;
@@ -114,17 +117,29 @@ struct SendStream {
     uint32_t lost = 0;     // records that are known to be lost and were not sent again
     uint32_t credits = 0;  // packets that may leave on random paths: initial window, timers
     uint32_t order = 0;
-    uint32_t latest_sent = 0;         // the latest PacketRecord::sent of the acknowledged packets
-    uint64_t srtt_ns = 0;             // 0: not measured yet
-    uint64_t rttvar_ns = 0;           // its mean deviation
-    uint64_t timer_ns = 0;            // 0: not running
-    uint64_t burst_ns = 0;            // MP-6: 0: not running
-    uint64_t probe_ns = 0;            // MP-5: when the next probe may be drawn
-    uint64_t early_ns = 0;            // MP-10: when the next packet is overdue; 0: unknown
-    uint64_t scan_ns = 0;             // no search for overdue packets before this time
-    uint64_t sent_ns = 0;             // time of the last transmission
-    uint64_t last_ack_ns = 0;         // 0: none since the stream started or restarted
-    uint64_t false_alarm_ns = 0;      // the time when `patience` last grew
+    uint32_t latest_sent = 0;            // the latest PacketRecord::sent of the acknowledged packets
+    uint64_t srtt_ns = 0;                // 0: not measured yet
+    uint64_t rttvar_ns = 0;              // its mean deviation
+    uint64_t timer_ns = 0;               // 0: not running
+    uint64_t burst_ns = 0;               // MP-6: 0: not running
+    uint64_t probe_ns = 0;               // MP-5: when the next probe may be drawn
+    uint64_t early_ns = 0;               // MP-10: when the next packet is overdue; 0: unknown
+    uint64_t scan_ns = 0;                // no search for overdue packets before this time
+    uint64_t sent_ns = 0;                // time of the last transmission
+    uint64_t last_ack_ns = 0;            // 0: none since the stream started or restarted
+    uint64_t false_alarm_ns = 0;         // the time when `patience` last grew
+    uint64_t busy_ns = 0;                // the time when the stream last had nothing in flight, and sent
+    Destination* destination = nullptr;  // set while it is started
+    // BX-12. A round ends when the packets that were in flight at its beginning are acknowledged.
+    AdaptiveWindow window;
+    Psn round_end;
+    // The least round trips in it and in the one before, in the unit of PacketRecord::sent.
+    uint32_t round_least = UINT32_MAX, round_before = UINT32_MAX;
+    uint32_t reduced_order = 0;       // number of the first transmission since a loss reduced the window
+    uint64_t moved_ns = 0;            // BX-13: when an ACK last let a packet out on another path than its own
+    uint32_t reach = 0;               // BX-14: packets from `una` on that the receiver takes
+    uint32_t front_rtt = 0;           // BX-13: the round trip of the packet that set `latest_sent`, in that unit
+    uint32_t undo_fixed = 0;          // the window before the timer reduced it; 0: it did not
     PacketRecord* records = nullptr;  // a ring of max_window while packets are on their way
     uint32_t clock_head = 0, clock_count = 0;
     std::array<Clock, kClocks> clocks;

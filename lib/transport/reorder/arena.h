@@ -41,6 +41,7 @@ class ReorderArena {
     // Returns an address that is aligned to four bytes.
     std::byte* at(uint32_t block) const { return master_.get() + (size_t{block} << block_shift_); }
 
+    uint32_t free_blocks() const { return free_; }
     uint32_t block_bytes() const { return 1u << block_shift_; }
     uint32_t metadata_bytes() const { return metadata_blocks_ << block_shift_; }
     void count_refusal() { ++usage_.exhausted; }

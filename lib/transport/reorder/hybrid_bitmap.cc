@@ -40,6 +40,14 @@ bool HybridBitmaps::tracks(const ReorderStream& stream, Psn psn) const {
     return block_of(at) < m.blocks && is_filled(m, at);
 }
 
+uint32_t HybridBitmaps::room(const ReorderStream& stream) const {
+    const uint32_t blocks = has_memory(stream) ? metadata(stream).blocks : 0;
+    const uint32_t most = std::min(cap_blocks_, blocks + arena_.free_blocks() / 4);
+    if (!stream.out_of_order) return std::max(slots(most), 1u);
+    const Metadata& m = metadata(stream);
+    return static_cast<uint32_t>(m.tail - stream.expected) + 1 + slots(most - m.circular);
+}
+
 void HybridBitmaps::track(ReorderStream& stream, Psn psn, Slot slot, bool last) {
     const uint32_t at = position(stream, psn);
     if (!has_memory(stream)) {

@@ -45,6 +45,9 @@ class HybridBitmaps {
     }
     void release(ReorderStream& stream);
 
+    // Returns how many packets from the expected one on can be tracked now. A stream is granted a part of the blocks
+    // that are left.
+    uint32_t room(const ReorderStream& stream) const;
     // Returns the highest PSN received; the stream must be out of order.
     Psn highest(const ReorderStream& stream) const { return metadata(stream).highest; }
     uint32_t bytes(const ReorderStream& stream) const;

@@ -92,6 +92,10 @@ class Reorder {
         if (psn <= stream.expected) return psn < stream.expected;
         return with(bitmaps_, [&](const auto& bitmaps) { return bitmaps.tracks(stream, psn); });
     }
+    // Returns how many packets from the expected one on can be tracked now.
+    uint32_t room(const ReorderStream& stream) const {
+        return with(bitmaps_, [&](const auto& bitmaps) { return bitmaps.room(stream); });
+    }
     // Returns the out-of-order degree: the distance from the expected PSN to the highest one received, or 0 in order.
     uint32_t degree(const ReorderStream& stream) const {
         if (!stream.out_of_order) return 0;

@@ -38,6 +38,7 @@ class StaticBitmaps {
     void release_in_order(ReorderStream&) {}
     void release(ReorderStream& stream);
 
+    uint32_t room(const ReorderStream&) const { return slots_; }
     Psn highest(const ReorderStream& stream) const { return bitmaps_[stream.memory].highest; }
     uint32_t bytes(const ReorderStream& stream) const {
         return stream.memory == ReorderStream::kNoMemory ? 0 : stream_bytes();

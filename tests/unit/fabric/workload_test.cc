@@ -160,6 +160,7 @@ struct WorkloadTest : testing::Test {
         config.rack.access = {.bits_per_s = 100 * kGbps, .delay = kMicrosecond};
         config.uplink = {.bits_per_s = 100 * kGbps, .delay = kMicrosecond};
         config.rack.tor.pfc = config.spine.pfc = Pfc{};
+        config.rack.host.transport.paths.control = transport::PathsConfig::Control::kMpRdma;
         config.rack.host.transport.paths.initial_window = 128;  // the packets of one round trip
         return config;
     }

@@ -109,7 +109,7 @@ TEST_P(Burst, AreSentAgain) {
 }
 
 // This keeps the window moving; in mp each packet is acknowledged.
-TEST_F(Pair, RequestsOfABurstAskForAcknowledgements) {
+TEST_F(WholeWindow, RequestsOfABurstAskForAcknowledgements) {
     connect();
     for (size_t i = 0; i < 100; ++i) {
         Send s = write(i, i * kEach, kEach, i * kEach);

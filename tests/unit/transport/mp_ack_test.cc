@@ -136,7 +136,7 @@ TEST_F(Multipath, WhatIsHeldForOneLeavesRoomForOthers) {
     net.run_for(20 * kMillisecond);
     const transport::MultipathShared& shared = *b.engine.multipath();
     EXPECT_GE(shared.early_count(), 200u);
-    EXPECT_LE(shared.early_count(), transport::MultipathShared::kHeldPackets / 2u)
+    EXPECT_LE(shared.early_count(), transport::Config{}.held_bytes / transport::HeldPool::kGranuleBytes / 2)
         << "one peer has half of the room at most";
     net.filter = nullptr;
     ASSERT_TRUE(run());

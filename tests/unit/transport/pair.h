@@ -151,4 +151,9 @@ struct Pair : ::testing::Test {
     }
 };
 
+// A pair whose QPs send a whole window at once from the beginning, as NICs do.
+struct WholeWindow : Pair {
+    WholeWindow() : Pair({.adapts_window = false}) {}
+};
+
 }  // namespace rove::test

@@ -34,7 +34,12 @@ struct PathTallyTest : testing::Test {
     PathTally of(uint16_t vp) const { return tally(paths, stream)[vp]; }
     std::string state(uint16_t vp) const { return of(vp).state(); }
 
-    Paths paths{{.initial_window = 8, .max_window = kWindow, .probe_permille = 0, .explore = false}, 7};
+    Paths paths{{.control = PathsConfig::Control::kMpRdma,
+                 .initial_window = 8,
+                 .max_window = kWindow,
+                 .probe_permille = 0,
+                 .explore = false},
+                7};
     SendStream stream;
     uint64_t now = 1'000'000;
 };

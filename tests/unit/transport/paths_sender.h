@@ -20,6 +20,7 @@ struct PathsTest : testing::Test {
     }
     static PathsConfig make_config() {
         PathsConfig config;
+        config.control = PathsConfig::Control::kMpRdma;
         config.initial_window = 8;
         config.max_window = 128;
         config.probe_permille = 0;

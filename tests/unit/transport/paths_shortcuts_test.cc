@@ -22,6 +22,7 @@ TEST(PathsShortcuts, LeaveTheSameBehind) {
     for (uint32_t seed = 1; seed <= 300; ++seed) {
         std::mt19937 random(seed);
         PathsConfig config;
+        config.control = PathsConfig::Control::kMpRdma;
         config.max_window = 64;
         config.initial_window = 32;
         config.explore = false;

@@ -457,12 +457,13 @@ struct Crowded : testing::Test {
     Paths paths{with(), 1};
 };
 
-// The memory of a busy stream is allocated when it starts.
+// The memory of a busy stream is reserved when it starts, and every stream can be busy.
 TEST_F(Crowded, NothingIsAllocatedWhenAllStreamsAreBusyAtOnce) {
-    std::vector<SendStream> streams(50);
+    std::vector<SendStream> streams(10'000);
     for (SendStream& stream : streams) paths.start(stream, Psn(1));
     const size_t bytes = paths.record_bytes();
-    EXPECT_EQ(bytes, streams.size() * paths.ring_bytes());
+    EXPECT_GE(bytes, streams.size() * paths.ring_bytes());
+    EXPECT_LT(bytes, (streams.size() + 64) * paths.ring_bytes());
     Departure d;
     for (SendStream& stream : streams) {
         ASSERT_TRUE(paths.next(stream, true, 1000, d));
@@ -472,27 +473,6 @@ TEST_F(Crowded, NothingIsAllocatedWhenAllStreamsAreBusyAtOnce) {
     for (SendStream& stream : streams) paths.stop(stream);
     for (SendStream& stream : streams) paths.start(stream, Psn(1));
     EXPECT_EQ(paths.record_bytes(), bytes);
-}
-
-TEST_F(Crowded, AStreamBeyondTheMostThatMayBeBusyWaitsAndIsCounted) {
-    constexpr size_t kMost = 4096;
-    std::vector<SendStream> streams(kMost + 1);
-    for (SendStream& stream : streams) paths.start(stream, Psn(1));
-    EXPECT_EQ(paths.record_bytes(), kMost * paths.ring_bytes());
-    Departure d;
-    for (size_t i = 0; i < kMost; ++i) {
-        ASSERT_TRUE(paths.next(streams[i], true, 1000, d));
-        paths.sent(streams[i], d, 1000);
-    }
-    EXPECT_FALSE(paths.next(streams[kMost], true, 1000, d));
-    EXPECT_EQ(paths.counters().no_records, 1u);
-    const uint64_t again = paths.deadline(streams[kMost]);
-    EXPECT_LT(again, 1'000'000u);
-    ASSERT_TRUE(paths.advance(streams[7], Psn(2), 2000));  // one of the others is done
-    paths.expire(streams[kMost], again);
-    EXPECT_TRUE(paths.next(streams[kMost], true, again, d));
-    paths.sent(streams[kMost], d, again);
-    EXPECT_EQ(streams[kMost].nxt, Psn(2));
 }
 
 TEST_F(PathsTest, MP12_SynchroniseWaitsForTheToleratedReordering) {

@@ -264,7 +264,7 @@ TEST_F(RcVerbs, who_found_the_port_full_goes_on_though_it_is_not_any_more) {
 
 // A message that is partly sent, without a packet that asks for an ACK, must not wait for the turns of all others: it
 // would time out, again and again without being sent, behind thousands of them.
-TEST_F(RcVerbs, a_turn_that_was_cut_short_goes_on_before_the_next) {
+TEST_F(WholeWindow, a_turn_that_was_cut_short_goes_on_before_the_next) {
     QpOptions options;
     std::vector<QueuePair*> qps;
     for (int i = 0; i < 5; ++i) qps.push_back(&test::connect(net, a, b, options, options).a);
@@ -286,7 +286,7 @@ TEST_F(RcVerbs, a_turn_that_was_cut_short_goes_on_before_the_next) {
 }
 
 // Behind a peer that takes nothing, others continue: also QPs of lower priority, and QPs of every type.
-TEST_F(RcVerbs, a_path_that_takes_nothing_holds_up_no_other) {
+TEST_F(WholeWindow, a_path_that_takes_nothing_holds_up_no_other) {
     QpOptions options;
     std::vector<QueuePair*> blocked, others;
     for (int i = 0; i < 100; ++i) blocked.push_back(&test::connect(net, a, b, options, options).a);

@@ -365,12 +365,14 @@ TEST(Hello, LongerAndShorterFrames) {
 
 TEST(MultiPath, RoomIsRoundedDownAndCapped) {
     EXPECT_EQ(encode_room(0), 1) << "0 makes no statement";
-    EXPECT_EQ(encode_room(15), 1);
-    EXPECT_EQ(encode_room(16), 2);
-    EXPECT_EQ(encode_room(127), 15);
-    EXPECT_EQ(encode_room(2039), 254);
-    EXPECT_EQ(encode_room(2040), 255);
+    EXPECT_EQ(encode_room(7), 1);
+    EXPECT_EQ(encode_room(8), 2);
+    EXPECT_EQ(encode_room(127), 16);
+    EXPECT_EQ(encode_room(2031), 254);
+    EXPECT_EQ(encode_room(2032), 255);
     EXPECT_EQ(encode_room(UINT32_MAX), 255);
+    EXPECT_EQ(decode_room(1), 1u) << "the expected packet is always welcome";
+    for (uint32_t packets = 8; packets <= 2032; packets += 8) EXPECT_EQ(decode_room(encode_room(packets)), packets);
 }
 
 // MRC (OCP 1.0) uses opcodes from 0xC6 to 0xDE on RoCEv2's port, with other headers.

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/congestion/adaptive_window.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace rove::transport {
+namespace {
+
+constexpr uint64_t kShortQueueNs = 20'000;       // a shorter delay than this, or a quarter of the base, is no queue
+constexpr uint64_t kTargetNs = 100'000;          // the queueing delay of a window of 16 packets that is congestion
+constexpr uint64_t kNoise = 4;                   // deviations of the round trip that hide a queue
+constexpr uint64_t kCarefulNs = 10'000'000'000;  // how long delay counts after a loss by congestion
+// A few losses, if they are more than a third of the packets of a round trip, are congestion in any case.
+constexpr uint32_t kLossShare = 3, kFewLosses = 8;
+constexpr uint32_t kAfterLoss = 70, kAfterDelay = 85;  // percent of the window that remain
+
+// Returns the queueing delay that a round trip shows.
+uint64_t delay_of(const AdaptiveWindow::Round& round) {
+    return round.least_ns > round.base_ns ? round.least_ns - round.base_ns : 0;
+}
+
+// Returns the queueing delay that counts as congestion. It is longer for a small window (as in Swift: Kumar et al.,
+// SIGCOMM 2020): many flows need a longer queue, and of two flows that measure slightly different delays, the one with
+// the larger window yields.
+uint64_t target_ns(uint32_t cwnd_fixed, uint64_t base_ns) {
+    const double packets = cwnd_fixed / 65536.0;
+    return static_cast<uint64_t>(static_cast<double>(std::max(kTargetNs, base_ns / 2)) *
+                                 (0.5 + 2 / std::sqrt(packets)));
+}
+
+}  // namespace
+
+uint32_t AdaptiveWindow::on_mark(uint32_t cwnd_fixed) {
+    rounds_unmarked_ = 0;
+    return reduce(cwnd_fixed, kOne / 2);
+}
+
+uint32_t AdaptiveWindow::on_slow_path(uint32_t cwnd_fixed) {
+    return reduce(cwnd_fixed, kOne);
+}
+
+// Reduces the window after an acknowledgement. From here it grows by one packet in a round trip.
+uint32_t AdaptiveWindow::reduce(uint32_t cwnd_fixed, uint32_t by_fixed) {
+    const uint32_t left = std::max(cwnd_fixed - std::min(cwnd_fixed, by_fixed), kOne);
+    last_most_ = left;
+    quiet_rounds_ = 0;
+    if (starts_slowly()) plan_growth(left);
+    return left;
+}
+
+uint32_t AdaptiveWindow::on_loss(uint32_t cwnd_fixed, const Round& round, uint64_t now_ns) {
+    ++losses_;
+    if (marked()) return cwnd_fixed;
+    const bool is_queue = round.least_ns == 0 || delay_of(round) > std::max(round.base_ns / 4, kShortQueueNs);
+    if (!is_queue && (losses_ < kFewLosses || losses_ * kLossShare <= std::max(acked_, cwnd_fixed >> 16)))
+        return cwnd_fixed;
+    acked_ = losses_ = 0;
+    careful_until_ns_ = now_ns + kCarefulNs;
+    careful_ = true;
+    return cut(cwnd_fixed, kAfterLoss);
+}
+
+uint32_t AdaptiveWindow::end_round(uint32_t cwnd_fixed, uint32_t initial_fixed, const Round& round, uint64_t now_ns) {
+    acked_ = losses_ = 0;
+    const bool settled = !settling_ && !marked();
+    settling_ = false;
+    rounds_unmarked_ = std::min(rounds_unmarked_ + 1, kMarksLast);
+    careful_ = now_ns < careful_until_ns_;
+    const uint64_t noise_ns = careful_ ? round.deviation_ns : kNoise * round.deviation_ns;
+    if (settled && delay_of(round) > std::max(target_ns(cwnd_fixed, round.base_ns), noise_ns)) {
+        const uint32_t left = cut(cwnd_fixed, kAfterDelay);
+        return careful_ ? left : std::max(left, std::min(cwnd_fixed, initial_fixed));
+    }
+    if (!starts_slowly() || cwnd_fixed >= last_most_) plan_growth(cwnd_fixed);
+    return cwnd_fixed;
+}
+
+uint32_t AdaptiveWindow::on_timeout(uint32_t cwnd_fixed) {
+    return cut(cwnd_fixed, 50);
+}
+
+void AdaptiveWindow::restart(uint32_t cwnd_fixed) {
+    if (!starts_slowly()) last_most_ = std::max(cwnd_fixed, last_most_) / 2;
+    growth_ = kOne;
+    losses_ = 0;
+}
+
+uint32_t AdaptiveWindow::cut(uint32_t cwnd_fixed, uint32_t percent) {
+    last_most_ = cwnd_fixed;
+    quiet_rounds_ = 0;
+    settling_ = true;
+    const auto left = std::max(static_cast<uint32_t>(uint64_t{cwnd_fixed} * percent / 100), kOne);
+    plan_growth(left);
+    return left;
+}
+
+// Sets the growth for the next round trip.
+void AdaptiveWindow::plan_growth(uint32_t cwnd_fixed) {
+    const uint32_t least = careful_ ? kOne / 2 : kOne;
+    const uint32_t by = std::min(least + quiet_rounds_ * (kOne / 8), std::max(cwnd_fixed / 8, least));
+    ++quiet_rounds_;
+    growth_ = static_cast<uint32_t>(std::min<uint64_t>((uint64_t{by} << 16) / std::max(cwnd_fixed, kOne), kOne - 1));
+}
+
+}  // namespace rove::transport
