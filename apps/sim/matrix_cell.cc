@@ -130,10 +130,12 @@ class CellRun {
         return cell_.condition == Condition::kFlap ? std::min(kReaction, period() / 4) : kReaction;
     }
     Time period() const { return cell_.degree * kMillisecond; }
-    // The time after a change in which the transport may notice it: at most half of that in which a path is up.
+    // The time after a change in which the transport may notice it: at most half of that until the next change. A path
+    // is up for several periods, but rc is rerouted in each.
     Time grace() const {
         const Time trips = kGraceTrips * loaded_trip_;
-        return cell_.condition == Condition::kFlap ? std::min(trips, period() * (kPathCount - 1) / 2) : trips;
+        if (cell_.condition != Condition::kFlap) return trips;
+        return std::min(trips, has_rc() ? period() / 2 : period() * (kPathCount - 1) / 2);
     }
     bool over_paths() const { return cell_.pattern == Pattern::kPaths; }
     bool has_mp() const { return cell_.protocol != Protocol::kRc; }
@@ -323,8 +325,14 @@ void CellRun::build_switch() {
     rack.tor = switch_config();
     const Rack made = single_switch(network_, rack);
     hosts_ = made.hosts;
-    // In an incast the link of the receiver loses packets, otherwise the links of all hosts do.
     const bool incast = cell_.pattern == Pattern::kIncast;
+    // Clocks of real ports differ by up to 100 ppm. With equal ones the packets of all hosts arrive in the same order
+    // again and again, so that at a full queue one host always finds the place that has become free. They differ by ten
+    // times as much here, for as much mixing in a tenth of the time. The bottleneck of an incast keeps its rate.
+    Random clocks = network_.world().new_stream();
+    for (size_t host = incast ? 1 : 0; host < hosts_.size(); ++host)
+        made.access[host].forward.set_rate(rate_ - clocks.below(rate_ / 1000));
+    // In an incast the link of the receiver loses packets, otherwise the links of all hosts do.
     for (size_t host = 0; host < (incast ? 1 : hosts_.size()); ++host) {
         for (Link* const link : {&made.access[host].forward, &made.access[host].backward}) {
             link->set_loss(loss_of(cell_) / (incast ? 1 : 2));
