@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <random>
 #include <thread>
 
@@ -34,6 +35,7 @@ constexpr uint64_t kFirstHelloNs = 2'000'000, kLastHelloNs = 16'000'000;
 constexpr uint64_t kStrangerNs = 250'000'000;    // after it the peer counts as a standard endpoint
 constexpr uint64_t kPatienceNs = 1'000'000'000;  // many stalls of a shared core; TENT waits 3 s for a peer
 constexpr uint64_t kConnectNs = 3'000'000'000;
+constexpr uint64_t kReportGapNs = 10'000'000'000;  // between two lines about downgrades
 
 std::optional<wire::Gid> address_of(const std::optional<std::string>& text) {
     return text ? parse_address(*text) : std::nullopt;
@@ -267,6 +269,7 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
         return promise != nullptr && promise->confirmed;
     };
     bool promised = false;
+    uint64_t rc_ns = 0;  // how long the peer counts as a standard endpoint because it was silent now
     {
         const Worker::Hold hold(worker);
         qp.hello.begin(peer, &hello_peers_, nonce);
@@ -307,8 +310,11 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
                 }
             }
         }
-        if (qp.hello.answer == Hello::Answer::kNone) hello_peers_.record_timeout(peer.gid, runtime_.now_ns());
+        if (qp.hello.answer == Hello::Answer::kNone) rc_ns = hello_peers_.record_timeout(peer.gid, runtime_.now_ns());
     }
+    // A line may block, which must not happen while the worker is held.
+    const auto is_downgrade = [&] { return qp.hello.answer == Hello::Answer::kNone && !has_confirmed(); };
+    if (rc_ns != 0 && mode == transport::Mode::kAuto && is_downgrade()) report_downgrade(peer.gid, rc_ns);
     const Worker::Hold hold(worker);
     const Hello::Answer answer = qp.hello.answer;
     const bool confirmed = has_confirmed();
@@ -325,7 +331,19 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
         return error;
     }
     qp.hello.decision = multipath ? Hello::Decision::kMp : Hello::Decision::kRc;
+    if (is_downgrade()) ++worker.core(hold).engine().counters()[transport::Counter::kDowngrades];
     return 0;
+}
+
+void RdmaInterface::report_downgrade(const wire::Gid& peer, uint64_t rc_ns) {
+    const uint64_t now_ns = runtime_.now_ns();
+    uint64_t last_ns = downgrade_reported_ns_.load(std::memory_order_relaxed);
+    if (last_ns != 0 && now_ns - last_ns < kReportGapNs) return;
+    if (!downgrade_reported_ns_.compare_exchange_strong(last_ns, now_ns, std::memory_order_relaxed)) return;
+    std::fprintf(stderr,
+                 "rove: %s: %s does not answer HELLO: connections to it speak rc, over one path, for %lu s; then it is "
+                 "asked again\n",
+                 name_.c_str(), to_string(peer).c_str(), (rc_ns + 999'999'999) / 1'000'000'000);
 }
 
 int RdmaInterface::join(const wire::Gid& group) {

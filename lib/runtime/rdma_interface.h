@@ -84,8 +84,9 @@ class RdmaInterface {
 
     // Decides whether `qp`, an RC QP that is about to be connected to `remote_qpn` over `path`, uses mp: if the
     // configuration allows it and both ends agree. Asks the peer for about 250 ms of the protocol's time
-    // (protocol_clock.h), and then treats it as a standard endpoint, without further questions for the next minute. A
-    // peer that spoke mp before (hello.h, note 5), or must do so by our configuration, gets questions for about 1 s.
+    // (protocol_clock.h), and then treats it as a standard endpoint, without further questions for a second or more
+    // (PeerCapabilityCache::kFirstRcNs), and reports this downgrade. A peer that spoke mp before (hello.h, note 5), or
+    // must do so by our configuration, gets questions for about 1 s.
     // Returns 0, ETIMEDOUT (such a peer was silent) or EPROTONOSUPPORT (the configuration requires mp, and the peer
     // refuses). The restrictions of resolve() apply.
     int agree_on_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, bool& multipath);
@@ -120,6 +121,9 @@ class RdmaInterface {
     bool owns(const wire::Gid& address) const;
     // Sets the next hop of `path`, for a port that resolves neighbours itself. Returns false if there is no next hop.
     bool take_way(transport::Path& path, int timeout_ms) const;
+    // Writes a line to stderr, unless there was one shortly before: the QP speaks rc because `peer` was silent, and is
+    // asked again after `rc_ns`.
+    void report_downgrade(const wire::Gid& peer, uint64_t rc_ns);
 
     Runtime& runtime_;
     Port& device_port_;
@@ -137,6 +141,7 @@ class RdmaInterface {
     std::unique_ptr<Neighbours> neighbours_;
     std::unique_ptr<Memberships> memberships_;
     transport::PeerCapabilityCache hello_peers_;
+    std::atomic<uint64_t> downgrade_reported_ns_{0};  // time of the last such line; relaxed
 };
 
 }  // namespace rove::datapath

@@ -63,6 +63,8 @@ const char* to_string(Counter counter) {
             return "psns_abandoned";
         case Counter::kDelayedPackets:
             return "delayed_packets";
+        case Counter::kDowngrades:
+            return "downgrades";
         case Counter::kLocalErrors:
             return "local_errors";
         case Counter::kCqOverruns:

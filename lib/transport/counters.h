@@ -39,6 +39,7 @@ enum class Counter : uint8_t {
     kPsnsLost,          // retransmitted
     kPsnsAbandoned,     // in flight when the QP was flushed
     kDelayedPackets,    // mp: waited at the sender for earlier packets (MP-12, EU-7)
+    kDowngrades,        // QPs in rc because their peer did not answer HELLO, then or shortly before
     kLocalErrors,       // work requests that failed on this side
     kCqOverruns,
     // Drops by reason.

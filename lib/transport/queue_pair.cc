@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include "transport/mp/peer_capability_cache.h"
+
 namespace rove::transport {
 
 uint32_t QueuePair::next_psn() const {
@@ -68,6 +70,24 @@ void QueuePair::make_room() {
         mp->jobs.make_room(2 * max_dest_rd_atomic);
         mp->reads.make_room(max_rd_atomic);
     }
+}
+
+HelloState::PendingOffer* HelloState::promise(const RemoteQp& party, uint64_t now_ns) {
+    if (PendingOffer* const earlier = promised(party)) return earlier;
+    PendingOffer* place = nullptr;
+    if (promise_count < kPromises) {
+        place = &promises[promise_count++];
+    } else if (has_peer && party == peer) {
+        place = &promises[0];
+    } else if (peers != nullptr && peers->speaks_mp(party.gid, now_ns) == true) {
+        place = &promises[kPromises];
+        if (promise_count > kPromises && place->confirmed) return nullptr;
+        promise_count = kPlaces;
+    } else {
+        return nullptr;
+    }
+    *place = {.party = party};
+    return place;
 }
 
 }  // namespace rove::transport

@@ -92,13 +92,14 @@ struct HelloState {
         bool operator==(const RemoteQp&) const = default;
     };
     // The maximum of parties that can get a yes before the QP knows its peer. Others get no answer: the offer to one
-    // must not be displaced by the messages of others.
-    static constexpr size_t kPromises = 4;
+    // must not be displaced by the messages of others. One more place is for a party whose host is known to speak mp,
+    // so that strangers who have taken the four do not make it a peer of rc.
+    static constexpr size_t kPromises = 4, kPlaces = kPromises + 1;
 
     uint32_t nonce = 0;                          // the nonce of our question; 0: no question
     std::atomic<Answer> answer = Answer::kNone;  // to our question; read by the thread that waits
     Decision decision = Decision::kUndecided;    // our own decision
-    PeerCapabilityCache* peers = nullptr;        // the device's cache of peers that speak mp; may be null
+    PeerCapabilityCache* peers = nullptr;        // the device's cache of peers that speak mp; null: no peer is known
     bool has_peer = false;                       // set while the QP is being connected and asks, and from then on
     RemoteQp peer;                               // valid with has_peer
     uint64_t answered_ns = 0;                    // time of the last answered question
@@ -119,7 +120,7 @@ struct HelloState {
         uint64_t asked_ns = 0;  // time of the first such question
         PeerCapacity capacity;  // valid when confirmed
     };
-    std::array<PendingOffer, kPromises> promises{};
+    std::array<PendingOffer, kPlaces> promises{};
     size_t promise_count = 0;
 
     // Returns null if nothing was offered.
@@ -134,20 +135,14 @@ struct HelloState {
             if (promises[i].confirmed) return true;
         return false;
     }
-    // Returns null if there is no room. For the peer there is always room.
-    PendingOffer* promise(const RemoteQp& party) {
-        if (PendingOffer* const earlier = promised(party)) return earlier;
-        const bool is_peer = has_peer && party == peer;
-        if (promise_count == kPromises && !is_peer) return nullptr;
-        PendingOffer& made = promises[promise_count == kPromises ? 0 : promise_count++];
-        made = {.party = party};
-        return &made;
-    }
-    // Prepares for the connection to `party`.
+    // Returns null if there is no room. For the peer there is always room. A party whose host is known to speak mp
+    // takes the last place, also from an earlier one, unless that has confirmed its offer.
+    PendingOffer* promise(const RemoteQp& party, uint64_t now_ns);
+    // Prepares for the connection to `party`. `known` replaces `peers` unless it is null.
     void begin(const RemoteQp& party, PeerCapabilityCache* known, uint32_t question) {
         nonce = question;
         answer = Answer::kNone;  // an earlier attempt may have asked another party
-        peers = known;
+        if (known != nullptr) peers = known;
         peer = party;
         has_peer = true;
         asked_ns = 0;

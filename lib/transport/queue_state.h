@@ -148,21 +148,26 @@ struct Ring {
 // The results of the latest atomics, so that a repeated request is answered rather than executed again (IBTA 9.4.5).
 class AtomicReplay {
   public:
-    void record(Psn psn, uint64_t original) { results_[next_++ % results_.size()] = {psn, true, original}; }
-    // Returns the result of the atomic with this PSN, or null if it is no longer known.
+    void record(Psn psn, uint64_t original) {
+        results_[next_] = {psn, true, original};
+        next_ = (next_ + 1) % size();
+    }
+    // Returns the result of the latest atomic with this PSN, or null if it is no longer known. An earlier one may have
+    // the same PSN, 2^24 packets before.
     const uint64_t* find(Psn psn) const {
-        for (const Result& result : results_)
+        for (uint32_t age = 1; age <= size(); ++age) {
+            const Result& result = results_[(next_ + size() - age) % size()];
             if (result.valid && result.psn == psn) return &result.original;
+        }
         return nullptr;
     }
     // Makes room for `requests` results and keeps the content.
     void make_room(uint32_t requests) {
         const uint32_t kept = std::max<uint32_t>(requests, 1);
-        if (kept <= results_.size()) return;
+        if (kept <= size()) return;
         // The oldest comes first, since it is the first to be overwritten.
-        if (!results_.empty())
-            std::rotate(results_.begin(), results_.begin() + next_ % results_.size(), results_.end());
-        next_ = static_cast<uint32_t>(results_.size());
+        std::rotate(results_.begin(), results_.begin() + next_, results_.end());
+        next_ = size();
         results_.resize(kept);
     }
 
@@ -172,8 +177,10 @@ class AtomicReplay {
         bool valid = false;
         uint64_t original = 0;
     };
+    uint32_t size() const { return static_cast<uint32_t>(results_.size()); }
+
     std::vector<Result> results_;
-    uint32_t next_ = 0;
+    uint32_t next_ = 0;  // index of the result that is overwritten next
 };
 
 // The message that a responder receives packet by packet, for rc and uc, after its First and before its Last.

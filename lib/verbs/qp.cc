@@ -88,6 +88,7 @@ bool set_up(Qp& qp, ibv_pd* pd, const XrcDomain* xrcd, const ibv_qp_init_attr& a
     t.port = qp.context->interface->port();
     t.mac = qp.context->interface->mac();
     t.port_mtu = qp.context->interface->max_mtu();
+    t.hello.peers = &qp.context->interface->hello_peers();
     qp.send_rules = SendRules(attr.qp_type, cap, qp.context->interface->max_mtu());
     t.slot.sges.reset(new (std::nothrow) ibv_sge[t.max_recv_sge]);
     return t.slot.sges != nullptr && t.sq.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) &&

@@ -161,7 +161,7 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
     const bool mp = hello.mp && hello.version == wire::kMpVersion;
     const bool open = state.decision == HelloState::Decision::kUndecided && core.config.mode != Mode::kRc;
     const bool yes = mp && (open || state.decision == HelloState::Decision::kMp);
-    HelloState::PendingOffer* const promise = yes && open ? state.promise(from) : nullptr;
+    HelloState::PendingOffer* const promise = yes && open ? state.promise(from, core.now_ns) : nullptr;
     if (yes && open && promise == nullptr) {
         ++core.counters[Counter::kDropOverload];
         return;

@@ -282,6 +282,29 @@ TEST_P(HelloTest, ThePeerFindsRoomAmongStrangers) {
     EXPECT_EQ(a.hello.answer, HelloAnswer::kYes);
 }
 
+// T18: a stranger that takes the four promises does not make a host that speaks mp a peer of rc.
+TEST_P(HelloTest, AKnownPeerFindsRoomAmongStrangers) {
+    QueuePair& a = made(0);
+    QueuePair& b = made(1);
+    b.hello.peers = &peers_;
+    for (uint32_t stranger = 1; stranger < 10; ++stranger) forge(b, {stranger, kStranger});
+    ask(0, a, b);
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kNone) << "it may be one more stranger";
+    peers_.record_answer(net.host(0).gid(), true);
+    forge(b, {a.qpn + 1, net.host(0).gid()});
+    EXPECT_TRUE(has_promised(b, {a.qpn + 1, net.host(0).gid()}));
+    ask(0, a, b);
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kYes) << "the stranger could not confirm in the host's name";
+    EXPECT_TRUE(confirmed(b, party(0, a)));
+    EXPECT_TRUE(has_promised(b, {1, kStranger})) << "any of the four may be the peer";
+    forge(b, {a.qpn + 2, net.host(0).gid()});
+    EXPECT_TRUE(confirmed(b, party(0, a)));
+    EXPECT_FALSE(has_promised(b, {a.qpn + 2, net.host(0).gid()}));
+    net.host(1).engine.set_state(b, IBV_QPS_RESET, net.now());
+    EXPECT_EQ(b.hello.peers, &peers_);
+    EXPECT_EQ(b.hello.promise_count, 0u);
+}
+
 // The case above with a standard endpoint as peer: the question in its name is never confirmed.
 TEST_P(HelloTest, APromiseToASilentPeerIsNotConfirmed) {
     QueuePair& b = made(1);
@@ -357,9 +380,31 @@ TEST(PeerCapabilityCache, AStrangersSilenceIsRcForAWhile) {
     EXPECT_EQ(peers.speaks_mp(peer, 0), std::nullopt);
     peers.record_timeout(peer, 5);
     EXPECT_EQ(peers.speaks_mp(peer, 5), false);
-    EXPECT_EQ(peers.speaks_mp(peer, 5 + PeerCapabilityCache::kRcNs), std::nullopt) << "ask it again";
+    EXPECT_EQ(peers.speaks_mp(peer, 5 + PeerCapabilityCache::kFirstRcNs - 1), false);
+    EXPECT_EQ(peers.speaks_mp(peer, 5 + PeerCapabilityCache::kFirstRcNs), std::nullopt) << "ask it again";
     peers.record_answer(peer, true);
     EXPECT_EQ(peers.speaks_mp(peer, 5), true);
+}
+
+// T18: a peer that was busy, or behind a lossy path, is asked again after a second, and a standard endpoint seldom.
+TEST(PeerCapabilityCache, EachSilenceDoublesTheTimeToTheNextQuestion) {
+    PeerCapabilityCache peers;
+    const wire::Gid peer = numbered(1);
+    uint64_t now_ns = 9;
+    for (const uint64_t seconds : {1, 2, 4, 8, 16, 32, 60, 60, 60}) {
+        const uint64_t rc_ns = seconds * 1'000'000'000;
+        EXPECT_EQ(peers.record_timeout(peer, now_ns), rc_ns);
+        EXPECT_EQ(peers.record_timeout(peer, now_ns + 1000), rc_ns - 1000) << "another QP asked at the same time";
+        EXPECT_EQ(peers.speaks_mp(peer, now_ns + rc_ns - 1), false);
+        EXPECT_EQ(peers.speaks_mp(peer, now_ns + rc_ns), std::nullopt);
+        now_ns += rc_ns + 3'000'000'000;
+    }
+    peers.record_answer(peer, false);
+    EXPECT_EQ(peers.record_timeout(peer, now_ns), 1'000'000'000u) << "an answer ends the series";
+    peers.record_answer(peer, true);
+    EXPECT_EQ(peers.record_timeout(peer, now_ns), 0u) << "it speaks mp";
+    now_ns += PeerCapabilityCache::kForgetNs;
+    EXPECT_EQ(peers.record_timeout(peer, now_ns), 1'000'000'000u) << "another host may have the address";
 }
 
 TEST(PeerCapabilityCache, WhoSpokeMpIsForgottenOnlyAfterALongSilence) {

@@ -8,6 +8,7 @@
 
 #include "transport/counters.h"
 #include "transport/qp_table.h"
+#include "transport/queue_state.h"
 #include "transport/time_wait.h"
 
 namespace rove::transport {
@@ -153,6 +154,36 @@ TEST(MulticastGroups, HoldWhatTheyAreTold) {
     EXPECT_TRUE(groups.detach(group, elsewhere));
     EXPECT_EQ(groups.size(), 1u);
     EXPECT_EQ(groups.find(0, group)->members(2), std::vector<QueuePair*>{&b});
+}
+
+// T20: two atomics that are kept may be 2^24 packets apart. A repeated request is the later one's.
+TEST(AtomicReplay, TheLatestOfTwoWithOnePsn) {
+    for (uint32_t before = 0; before < 4; ++before) {
+        AtomicReplay results;
+        results.make_room(4);
+        for (uint32_t i = 0; i < before; ++i) results.record(Psn(100 + i), 0);
+        results.record(Psn(7), 1);
+        results.record(Psn(8), 2);
+        results.record(Psn(7) + Psn::kMask + 1, 3);
+        ASSERT_NE(results.find(Psn(7)), nullptr);
+        EXPECT_EQ(*results.find(Psn(7)), 3u) << before;
+        EXPECT_EQ(*results.find(Psn(8)), 2u) << before;
+        results.make_room(9);
+        EXPECT_EQ(*results.find(Psn(7)), 3u) << before;
+        for (uint32_t i = 0; i < 6; ++i) results.record(Psn(200 + i), 9);
+        EXPECT_EQ(*results.find(Psn(7)), 3u) << before;
+        results.record(Psn(300), 9);
+        results.record(Psn(301), 9);
+        results.record(Psn(302), 9);
+        EXPECT_EQ(results.find(Psn(7)), nullptr) << before;
+    }
+}
+
+TEST(AtomicReplay, NothingIsKnownAtFirst) {
+    AtomicReplay results;
+    EXPECT_EQ(results.find(Psn(0)), nullptr);
+    results.make_room(1);
+    EXPECT_EQ(results.find(Psn(0)), nullptr);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "fixture.h"
+#include "runtime/worker_core.h"
 #include "verbs/objects.h"
 
 namespace rove::verbs {
@@ -345,6 +346,29 @@ struct SilentPeerTest : VerbsTest {
 TEST_F(SilentPeerTest, APeerThatDoesNotSpeakMpGetsRc) {
     EXPECT_GT(time_to_rc(1), std::chrono::milliseconds(200));
     EXPECT_LT(time_to_rc(20), std::chrono::milliseconds(200)) << "it is asked again";
+}
+
+TEST_F(SilentPeerTest, ADowngradeIsCountedAndReported) {
+    ibv_qp_attr attr;
+    ibv_qp* qp = create(attr);
+    wire::Gid peer;
+    std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
+    from(context_).interface->hello_peers().record_answer(peer, false);
+    datapath::Worker& worker = from(qp).runtime->worker_of(from(qp).transport);
+    const auto downgrades = [&] {
+        const datapath::Worker::Hold hold(worker);
+        return worker.core(hold).engine().counters()[transport::Counter::kDowngrades];
+    };
+    const uint64_t before = downgrades();
+    testing::internal::CaptureStderr();
+    ASSERT_EQ(ibv_modify_qp(qp, &attr, kRtrMask), 0);
+    const std::string said = testing::internal::GetCapturedStderr();
+    // An earlier test may have had the line for these ten seconds.
+    EXPECT_TRUE(said.empty() || said.find("does not answer HELLO") != said.npos) << said;
+    EXPECT_EQ(downgrades(), before + 1);
+    ASSERT_EQ(ibv_destroy_qp(qp), 0);
+    time_to_rc(3);
+    EXPECT_EQ(downgrades(), before + 4) << "without a question";
 }
 
 // An answer that arrived in the meantime may still be unread, so the peer does not count as silent.
