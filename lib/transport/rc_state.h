@@ -29,10 +29,11 @@ struct RcRequester {
     uint32_t cwnd_fixed = 0;  // the window of BX-12, in 1/65536 packets
     AdaptiveWindow window;
     Psn reduced_until;  // a loss has reduced the window, and no other does before this packet is acknowledged
-    struct Undo {       // the position at the timeout
+    struct Undo {       // the position and the window at the timeout
         uint32_t next_wqe = 0, next_packet = 0;
         Psn next_psn;
         bool valid = false;
+        uint32_t cwnd_fixed = 0;
     };
     Undo undo;
     uint16_t reads_outstanding = 0;  // READ and atomic request packets without all their responses

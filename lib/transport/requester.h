@@ -303,6 +303,7 @@ void RcRequesterLogic<S, P>::resume_at_una() {
 template <class S, class P>
 void RcRequesterLogic<S, P>::go_on() {
     if (r_.undo.valid && r_.una <= r_.undo.next_psn) {
+        r_.cwnd_fixed = std::max(r_.cwnd_fixed, r_.undo.cwnd_fixed);
         p_.next_wqe = r_.undo.next_wqe;
         p_.next_packet = r_.undo.next_packet;
         r_.next_psn = r_.undo.next_psn;
@@ -330,7 +331,9 @@ void RcRequesterLogic<S, P>::rewind(Counter cause) {
 template <class S, class P>
 void RcRequesterLogic<S, P>::rewind_carefully(Counter cause) {
     RcRequester::Undo undo = r_.undo;
-    if (!undo.valid) undo = {p_.next_wqe, p_.next_packet, r_.next_psn, r_.reads_outstanding == 0};
+    if (!undo.valid) undo = {p_.next_wqe, p_.next_packet, r_.next_psn, r_.reads_outstanding == 0, r_.cwnd_fixed};
+    if (cause == Counter::kResentTimeout && core_.config.adapts_window)
+        r_.cwnd_fixed = r_.window.on_timeout(r_.cwnd_fixed);
     r_.window_packets = 1;
     rewind(cause);
     r_.undo = undo;
@@ -365,7 +368,6 @@ void RcRequesterLogic<S, P>::expire() {
             return;
         }
         --retry_.retries_left;
-        if (core_.config.adapts_window) r_.cwnd_fixed = r_.window.on_timeout(r_.cwnd_fixed);
         rewind_carefully(Counter::kResentTimeout);
         restart_timers();
     } else if (r_.probe_deadline <= now) {

@@ -39,10 +39,10 @@ UNIT_MUTANTS = {
         "BX-6: marks do not cut the rate": (PATHS, "stream.rate.on_cnp(dcqcn_, now_ns);", ""),
         "BX-7: paths with marks are taken again": (PATHS, "= !entry.ece && !nack;  // BX-7", "= true;"),
         "BX-8: no fault freezes": (RECOVERY, "if (config_.choice == Choice::kReps && stream", "if (false && stream"),
-        "MP-5: no probes": (PER_PACKET, "if (often || draw() % 1000 < config_.probe_permille) {", "if (often) {"),
+        "MP-5: no probes": (PER_PACKET, "if (due || draw() % 1000 < config_.probe_permille) {", "if (due) {"),
         "MP-5: ten times as many probes": (PER_PACKET, "draw() % 1000 <", "draw() % 100 <"),
         "MP-5: a probe may be drawn for each packet": (
-            PER_PACKET, "stream.probe_ns = now_ns + stream.srtt_ns;", "stream.probe_ns = now_ns;"),
+            PER_PACKET, "(often ? stream.srtt_ns / 4 : stream.srtt_ns);", "0;"),
         "MP-6: an ACK lets out three packets": (PATHS_H, "kUsesPerAck = 2;", "kUsesPerAck = 3;"),
         "MP-6: there is no burst timer": (PER_PACKET, "if (stream.burst_ns == 0 && stream.backoff == 0)", "if (false)"),
         "MP-7: unused ACKs do not narrow the window": (PATHS, "    shrink(stream, count * kOne, floor_fixed());\n", ""),

@@ -120,21 +120,22 @@ void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) 
         stream.cwnd_fixed = std::max(stream.cwnd_fixed - std::min(by_fixed, stream.cwnd_fixed), floor_fixed);
 }
 
+// Sets a larger window. A whole packet more takes a random path (BX-4).
+inline void Paths::widen(SendStream& stream, uint32_t cwnd_fixed) {
+    const uint32_t before = stream.cwnd();
+    stream.cwnd_fixed = cwnd_fixed;
+    stream.grown |= config_.explore && stream.cwnd() > before && before < config_.max_window / kExploreShare;
+}
+
 // Grows the window by 1/cwnd for each ACK (MP-1), in one step for up to a window's worth of them.
 void Paths::grow(SendStream& stream, uint32_t acks) {
     if (stream.satisfied && stream.cwnd_fixed >= floor_fixed()) return;
-    if (is_adaptive_) {
-        const uint32_t before = stream.cwnd();
-        stream.cwnd_fixed = stream.window.on_ack(stream.cwnd_fixed, acks, config_.max_window);
-        stream.grown |= config_.explore && stream.cwnd() > before && before < config_.max_window / kExploreShare;
-        return;
-    }
+    if (is_adaptive_) return widen(stream, stream.window.on_ack(stream.cwnd_fixed, acks, config_.max_window));
     const uint32_t most = config_.max_window << 16;
     while (acks != 0 && stream.cwnd_fixed < most && is_mp_rdma()) {
-        const uint32_t before = stream.cwnd(), step = std::min(acks, before);
+        const uint32_t step = std::min(acks, stream.cwnd());
         const auto by = static_cast<uint32_t>((uint64_t{step} << 32) / stream.cwnd_fixed);
-        stream.cwnd_fixed = std::min(stream.cwnd_fixed + by, most);
-        stream.grown |= config_.explore && stream.cwnd() > before && before < config_.max_window / kExploreShare;
+        widen(stream, std::min(stream.cwnd_fixed + by, most));
         acks -= step;
     }
 }

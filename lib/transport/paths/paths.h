@@ -261,6 +261,7 @@ class Paths {
         return std::exchange(latest_of_buckets(stream)[vp & mask], static_cast<uint16_t>(psn.value() & mask));
     }
     void grow(SendStream& stream, uint32_t acks);
+    void widen(SendStream& stream, uint32_t cwnd_fixed);
     // These belong to BX-12 and BX-13.
     void end_round(SendStream& stream, uint64_t now_ns);
     void note_loss(SendStream& stream, const PacketRecord& packet);

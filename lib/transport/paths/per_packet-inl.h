@@ -54,9 +54,10 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
         }
         if (now_ns >= stream.probe_ns) {  // MP-5
             const bool often = is_adaptive_ && stream.destination->failed_lately(now_ns);
-            stream.probe_ns = now_ns + stream.srtt_ns;
-            if (often) stream.probe_ns = now_ns + stream.srtt_ns * kExploreRate / std::max(stream.cwnd(), 1u);
-            if (often || draw() % 1000 < config_.probe_permille) {
+            stream.probe_ns = now_ns + (often ? stream.srtt_ns / 4 : stream.srtt_ns);
+            const bool due = often && stream.order - stream.probe_order >= kExploreRate;
+            if (due || draw() % 1000 < config_.probe_permille) {
+                stream.probe_order = stream.order;
                 departure.vp = random_vp(stream);
                 ++counters_.probes;
             }

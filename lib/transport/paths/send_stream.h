@@ -138,6 +138,7 @@ struct SendStream {
     uint32_t reduced_order = 0;       // number of the first transmission since a loss reduced the window
     uint64_t moved_ns = 0;            // BX-13: when an ACK last let a packet out on another path than its own
     uint32_t reach = 0;               // BX-14: packets from `una` on that the receiver takes
+    uint32_t probe_order = 0;         // number of the transmission that last tried a path after a failure
     uint32_t front_rtt = 0;           // BX-13: the round trip of the packet that set `latest_sent`, in that unit
     uint32_t undo_fixed = 0;          // the window before the timer reduced it; 0: it did not
     PacketRecord* records = nullptr;  // a ring of max_window while packets are on their way

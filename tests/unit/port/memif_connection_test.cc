@@ -298,7 +298,7 @@ std::vector<Wrong> wrongs() {
     add("beyond its region", [](Script& s) { s.region().add_region.bytes = 64; });
     add("file descriptors", [](Script& s) { s.messages[0].files = {s.doorbell.get()}; });
     add("can shrink", [](Script& s) { s.messages[1].files = {s.doorbell.get()}; });
-    add("no eventfd", [](Script& s) { s.messages[2].files = {s.memory.get()}; });
+    add("not an eventfd", [](Script& s) { s.messages[2].files = {s.memory.get()}; });
     add("too many regions", [](Script& s) {
         for (uint16_t index = 1; index <= 16; ++index) {
             s.messages.insert(s.messages.begin() + 1 + index, s.messages[1]);

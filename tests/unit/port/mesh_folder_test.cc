@@ -220,7 +220,7 @@ TEST_F(MeshFolderTest, WhatIsNoAddressIsRefused) {
     MeshFolder folder = open();
     for (const char* const wrong :
          {"", "rove", "10.77.0.01", "::FFFF", "10.0.0.1/24", "../10.0.0.1", "fe80::1%eth0", "2001:db8:0::1"})
-        EXPECT_HAS(claim(folder, {wrong}), "is no address");
+        EXPECT_HAS(claim(folder, {wrong}), "is not an address");
     EXPECT_HAS(claim(folder, {"10.0.0.1", "10.0.0.1"}), "twice");
     EXPECT_EQ(files(), 0u);
     EXPECT_EQ(folder.member("../x"), std::nullopt);
