@@ -19,8 +19,8 @@ CM, CM_RECEIVE, CM_TABLES, CM_MESSAGES = (f"lib/cm/{name}.cc" for name in ("cm",
 UNIT_MUTANTS = {
     "tests/unit/transport/transport_paths_test": {
         "MP-1: the window does not grow": (
-            PATHS, "stream.cwnd_fixed = std::min(stream.cwnd_fixed + by, most);",
-            "stream.cwnd_fixed = std::min(stream.cwnd_fixed + 0 * by, most);"),
+            PATHS, "widen(stream, std::min(stream.cwnd_fixed + by, most));",
+            "widen(stream, std::min(stream.cwnd_fixed + 0 * by, most));"),
         "MP-1: marks are ignored": (PATHS, "    if (entry.ece) {\n        if (is_adaptive_)", "    if (false) {\n        if (is_adaptive_)"),
         "MP-1: a mark costs a packet": (PATHS, "shrink(stream, kOne / 2, kOne);", "shrink(stream, kOne, kOne);"),
         "MP-1: marks can close the window": (PATHS, "shrink(stream, kOne / 2, kOne);", "shrink(stream, kOne / 2, 0);"),
