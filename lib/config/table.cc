@@ -68,6 +68,12 @@ void Table::microseconds(std::string_view key, uint64_t& out_ns, uint64_t least,
     out_ns = us * 1000;
 }
 
+void Table::seconds(std::string_view key, uint64_t& out_ns, double least, double most) {
+    double value = static_cast<double>(out_ns) / 1e9;
+    number(key, value, least, most);
+    out_ns = static_cast<uint64_t>(value * 1e9 + 0.5);
+}
+
 void Table::boolean(std::string_view key, bool& out) {
     const toml::node* node = find(key);
     if (node == nullptr) return;

@@ -41,6 +41,7 @@ class Table {
         if (value) out = static_cast<std::remove_reference_t<decltype(out)>>(*value);
     }
     void microseconds(std::string_view key, uint64_t& out_ns, uint64_t least, uint64_t most);
+    void seconds(std::string_view key, uint64_t& out_ns, double least, double most);
     void boolean(std::string_view key, bool& out);
     // Reads one of several names.
     template <class T>

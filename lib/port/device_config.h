@@ -28,6 +28,14 @@ struct DeviceConfig {
     std::optional<uint16_t> vlan;         // VID; the PCP is the service level
     std::vector<NeighbourConfig> neighbours;
     ImpairConfig impair;
+
+    // Reads the keys of a value alone, each with its range. config.cc has the keys that depend on others.
+    void read_keys(auto& table) {
+        table.uint("link_rate_mbps", link_rate_mbps, 100, 800'000);
+        table.uint("numa_node", numa_node, 0, 1'023);
+        table.uint("queues", queues, 1, 64);
+        table.uint("mtu", mtu, 256, 4096);
+    }
 };
 
 }  // namespace rove::datapath

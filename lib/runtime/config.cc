@@ -238,10 +238,7 @@ DeviceConfig read_device(Table table) {
     }
     device.gateway_ipv4 = read_gateway(table, "gateway_ipv4", true);
     device.gateway_ipv6 = read_gateway(table, "gateway_ipv6", false);
-    table.uint("link_rate_mbps", device.link_rate_mbps, 100, 800'000);
-    table.uint("numa_node", device.numa_node, 0, 1'023);
-    table.uint("queues", device.queues, 1, 64);
-    table.uint("mtu", device.mtu, 256, 4096);
+    device.read_keys(table);
     device.mtu_given = table.any("mtu") != nullptr;
     if (!std::has_single_bit(device.mtu)) table.refuse(table.node("mtu"), "mtu", "256, 512, 1024, 2048 or 4096");
     device.mac = table.parsed("mac", kMacAllowed, parse_mac);

@@ -343,7 +343,7 @@ def check_manual(installed_to, programs):
             "bash", "-c", f"source {completion}; _rove {program} -- {program.name}; echo ${{COMPREPLY[@]}}"])
         check(set(completed.split()) >= options, f"bash completes of {program.name}: {completed}")
     code = "".join((ROOT / "lib" / name).read_text()
-                   for name in ("runtime/config.cc", "port/fault_injection/settings.h"))
+                   for name in ("runtime/config.cc", "port/device_config.h", "port/fault_injection/settings.h"))
     keys = set(re.findall(r'(?:table|visitor)\.\w+\("(\w+)"', code))
     missing = [key for key in keys if key not in page("rove.toml.5")]
     check(len(keys) > 50 and not missing, f"{len(keys)} keys are read; rove.toml(5) lacks {missing}")

@@ -26,35 +26,11 @@ constexpr uint64_t kMaxBytes = uint64_t{1} << 62;
 constexpr double kMaxGbps = 1e6;
 constexpr const char* kMemoryPatterns = R"("cpu", "cuda", "rocm", "hip", "npu" or "*")";
 
-void seconds(Table& table, const char* key, uint64_t& out_ns, double least, double most) {
-    double value = static_cast<double>(out_ns) / 1e9;
-    table.number(key, value, least, most);
-    out_ns = static_cast<uint64_t>(value * 1e9 + 0.5);
-}
-
 void check_bandwidths(const Table& table, const SelectorConfig& selector) {
     if (selector.min_bandwidth_gbps > selector.max_bandwidth_gbps)
         table.require_together("", "min_bandwidth_gbps: a number up to max_bandwidth_gbps");
     if (selector.ewma_min_bandwidth_multiplier > selector.ewma_max_bandwidth_multiplier)
         table.require_together("", "ewma_min_bandwidth_multiplier: a number up to ewma_max_bandwidth_multiplier");
-}
-
-void read_selector(Table& table, SelectorConfig& selector) {
-    table.boolean("enable_smart_scheduling", selector.enable_smart_scheduling);
-    table.numbers("numa_penalties", selector.numa_penalties, 1e-3, 1e9);
-    table.number("bandwidth_learning_rate", selector.bandwidth_learning_rate, 0, 1);
-    table.number("ewma_min_bandwidth_multiplier", selector.ewma_min_bandwidth_multiplier, 1e-6, 1e6);
-    table.number("ewma_max_bandwidth_multiplier", selector.ewma_max_bandwidth_multiplier, 1e-6, 1e6);
-    table.number("score_jitter_range", selector.score_jitter_range, 0, 1);
-    table.number("score_epsilon", selector.score_epsilon, 0, 1);
-    table.number("default_bandwidth_gbps", selector.default_bandwidth_gbps, 1e-3, kMaxGbps);
-    table.number("min_bandwidth_gbps", selector.min_bandwidth_gbps, 1e-3, kMaxGbps);
-    table.number("max_bandwidth_gbps", selector.max_bandwidth_gbps, 1e-3, kMaxGbps);
-    table.boolean("enable_priority_filtering", selector.enable_priority_filtering);
-    table.microseconds("local_rotation_interval_us", selector.local_rotation_interval_ns, 1, 1'000'000);
-    table.choice("batch_allocation_policy", selector.batch_policy,
-                 {{"inverse_score", BatchPolicy::kInverseScore}, {"per_slice", BatchPolicy::kPerSlice}});
-    check_bandwidths(table, selector);
 }
 
 void read_slots(Table& table, SlotConfig& slots) {
@@ -75,31 +51,20 @@ void read_slots(Table& table, SlotConfig& slots) {
 }
 
 void read_endpoint(Table table, EndpointConfig& endpoint) {
-    table.uint("max_qp_wr", endpoint.max_qp_wr, 1, 32'768);
-    table.uint("max_rd_atomic", endpoint.max_rd_atomic, 1, 128);
-    table.uint("path_mtu", endpoint.path_mtu, 256, 4'096);
+    endpoint.read_keys(table);
     if ((endpoint.path_mtu & (endpoint.path_mtu - 1)) != 0)
         table.refuse(table.node("path_mtu"), "path_mtu", "256, 512, 1024, 2048 or 4096");
-    table.uint("service_level", endpoint.service_level, 0, 7);
-    table.uint("traffic_class", endpoint.traffic_class, 0, 255);
-    table.uint("hop_limit", endpoint.hop_limit, 1, 255);
-    table.uint("send_timeout", endpoint.send_timeout, 0, 31);
-    table.uint("send_retry_count", endpoint.send_retry_count, 0, 7);
-    table.uint("send_rnr_count", endpoint.send_rnr_count, 0, 7);
-    table.uint("min_rnr_timer", endpoint.min_rnr_timer, 0, 31);
     table.refuse_unknown();
 }
 
 void read_rdma(Table table, Config& config) {
     RdmaConfig& rdma = config.rdma;
     table.boolean("enable", rdma.enable);
-    read_selector(table, rdma.selector);
-    table.microseconds("priority_promotion_timeout_us", config.queues.promotion_timeout_ns, 0, 1'000'000'000);
-    table.microseconds("priority_promotion_interval_us", config.queues.promotion_interval_ns, 1, 1'000'000'000);
+    rdma.selector.read_keys(table);
+    check_bandwidths(table, rdma.selector);
+    config.queues.read_keys(table);
     read_slots(table, config.slots);
-    table.uint("rail_error_threshold", rdma.rails.error_threshold, 1, 1'000'000);
-    seconds(table, "rail_error_window_secs", rdma.rails.error_window_ns, 0.001, 86'400);
-    seconds(table, "rail_cooldown_secs", rdma.rails.cooldown_ns, 0.001, 3'600);
+    rdma.rails.read_keys(table);
     table.uint("num_lanes", rdma.num_lanes, 1, kMaxLanes);
     table.uint("max_timeout_ns", config.max_timeout_ns, 1'000'000, 3'600'000'000'000);
     if (auto workers = table.table("workers")) {

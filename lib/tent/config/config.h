@@ -34,6 +34,9 @@ struct StoreConfig {
     TlsFiles tls;  // keys metadata_ca_file, metadata_cert_file, metadata_key_file
 };
 
+// A structure's read_keys() reads the keys of a value alone, each with its range. config.cc has the keys that depend on
+// others.
+
 // Keys of [transports.rdma] about rails (transports/rdma/rail.h). The documented cooldown of 30 s, which doubles up to
 // 300 s, cannot bring a rail back into use within 50 ms of its return (T-19). A probe is one small packet, so it may
 // come much sooner.
@@ -41,6 +44,12 @@ struct RailConfig {
     uint32_t error_threshold = 3;               // key rail_error_threshold
     uint64_t error_window_ns = 10'000'000'000;  // key rail_error_window_secs; errors further apart do not add up
     uint64_t cooldown_ns = 10'000'000;          // key rail_cooldown_secs, the first pause
+
+    void read_keys(auto& table) {
+        table.uint("rail_error_threshold", error_threshold, 1, 1'000'000);
+        table.seconds("rail_error_window_secs", error_window_ns, 0.001, 86'400);
+        table.seconds("rail_cooldown_secs", cooldown_ns, 0.001, 3'600);
+    }
 };
 
 // Keys of [transports.rdma.endpoint]: a connection to a device of a peer, in the units of verbs.
@@ -51,6 +60,19 @@ struct EndpointConfig {
     uint8_t service_level = 0, traffic_class = 0, hop_limit = 16;
     uint8_t send_timeout = 14;  // 4.096 us x 2^n
     uint8_t send_retry_count = 7, send_rnr_count = 7, min_rnr_timer = 12;
+
+    void read_keys(auto& table) {
+        table.uint("max_qp_wr", max_qp_wr, 1, 32'768);
+        table.uint("max_rd_atomic", max_rd_atomic, 1, 128);
+        table.uint("path_mtu", path_mtu, 256, 4'096);
+        table.uint("service_level", service_level, 0, 7);
+        table.uint("traffic_class", traffic_class, 0, 255);
+        table.uint("hop_limit", hop_limit, 1, 255);
+        table.uint("send_timeout", send_timeout, 0, 31);
+        table.uint("send_retry_count", send_retry_count, 0, 7);
+        table.uint("send_rnr_count", send_rnr_count, 0, 7);
+        table.uint("min_rnr_timer", min_rnr_timer, 0, 31);
+    }
 };
 
 inline constexpr uint32_t kMaxLanes = 64, kMaxWorkers = 8;

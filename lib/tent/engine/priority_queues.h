@@ -44,6 +44,11 @@ struct Waiting {
 struct QueueConfig {
     uint64_t promotion_timeout_ns = 10'000'000;  // priority_promotion_timeout_us; 0: never
     uint64_t promotion_interval_ns = 1'000'000;  // priority_promotion_interval_us: between two checks
+
+    void read_keys(auto& table) {
+        table.microseconds("priority_promotion_timeout_us", promotion_timeout_ns, 0, 1'000'000'000);
+        table.microseconds("priority_promotion_interval_us", promotion_interval_ns, 1, 1'000'000'000);
+    }
 };
 
 class Intake {

@@ -64,6 +64,24 @@ struct SelectorConfig {
     BatchPolicy batch_policy = BatchPolicy::kInverseScore;
     bool enable_priority_filtering = true;          // T-9
     uint64_t local_rotation_interval_ns = 200'000;  // local_rotation_interval_us
+
+    void read_keys(auto& table) {
+        constexpr double kMaxGbps = 1e6;
+        table.boolean("enable_smart_scheduling", enable_smart_scheduling);
+        table.numbers("numa_penalties", numa_penalties, 1e-3, 1e9);
+        table.number("bandwidth_learning_rate", bandwidth_learning_rate, 0, 1);
+        table.number("ewma_min_bandwidth_multiplier", ewma_min_bandwidth_multiplier, 1e-6, 1e6);
+        table.number("ewma_max_bandwidth_multiplier", ewma_max_bandwidth_multiplier, 1e-6, 1e6);
+        table.number("score_jitter_range", score_jitter_range, 0, 1);
+        table.number("score_epsilon", score_epsilon, 0, 1);
+        table.number("default_bandwidth_gbps", default_bandwidth_gbps, 1e-3, kMaxGbps);
+        table.number("min_bandwidth_gbps", min_bandwidth_gbps, 1e-3, kMaxGbps);
+        table.number("max_bandwidth_gbps", max_bandwidth_gbps, 1e-3, kMaxGbps);
+        table.boolean("enable_priority_filtering", enable_priority_filtering);
+        table.microseconds("local_rotation_interval_us", local_rotation_interval_ns, 1, 1'000'000);
+        table.choice("batch_allocation_policy", batch_policy,
+                     {{"inverse_score", BatchPolicy::kInverseScore}, {"per_slice", BatchPolicy::kPerSlice}});
+    }
 };
 
 // Records the state of a device when a slice is posted. It is passed to complete() when the slice has completed.

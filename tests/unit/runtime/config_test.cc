@@ -9,6 +9,7 @@
 
 #include "link/address.h"
 #include "port/segmentation/segmentation.h"
+#include "support/documented_ranges.h"
 
 namespace rove::datapath {
 namespace {
@@ -307,6 +308,21 @@ TEST_F(ConfigTest, NamesFileAndLineOfBadToml) {
     EXPECT_EQ(error_.rfind(file_ + ":2: ", 0), 0u) << error_;
     EXPECT_FALSE(Config::load("/nonexistent/rove.toml", &error_));
     EXPECT_NE(error_.find("/nonexistent/rove.toml"), std::string::npos) << error_;
+}
+
+TEST_F(ConfigTest, TheExamplesGiveTheRangesThatAreChecked) {
+    size_t keys = 0;
+    for (const char* example : {"pci-nic.toml", "impaired-a.toml"})
+        for (const DocumentedRange& range : documented_ranges(std::string(ROVE_CONFIG_DIR "/") + example)) {
+            const bool of_device = range.table.starts_with("device");
+            const std::string table = range.table == "device" ? "" : "[" + range.table + "]\n";
+            const std::string text = table + range.key + " = " + range.above() + "\n";
+            EXPECT_FALSE(load(of_device ? kDevice + text : text + kDevice)) << text;
+            EXPECT_NE(error_.find(range.key + "': got "), std::string::npos) << error_;
+            EXPECT_NE(error_.find(" " + range.text()), std::string::npos) << error_;
+            ++keys;
+        }
+    EXPECT_GE(keys, 36u);
 }
 
 TEST_F(ConfigTest, TheFilesThatComeWithRoveAreAccepted) {

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "support/documented_ranges.h"
+
 namespace rove::tent {
 namespace {
 
@@ -122,6 +124,18 @@ TEST(TentConfig, TheFileThatShowsEveryKeyShowsTheDefaults) {
     EXPECT_EQ(all.policies.size(), 1u);
     EXPECT_EQ(all.local_segment_name, "node-7");
     EXPECT_EQ(all.priority_matrix.nodes.at(0).at(1).at(0), "rove1");
+}
+
+TEST(TentConfig, TheExampleGivesTheRangesThatAreChecked) {
+    size_t keys = 0;
+    for (const DocumentedRange& range : documented_ranges(ROVE_CONFIG_DIR "/tent/engine.toml")) {
+        if (range.table == "policy" || range.table == "topology.nics") continue;
+        const std::string table = range.table.empty() ? "" : "[" + range.table + "]\n";
+        refused(table + range.key + " = " + range.above() + "\n", table.empty() ? 1 : 2,
+                (range.table.empty() ? "" : range.table + ".") + range.key, " " + range.text());
+        ++keys;
+    }
+    EXPECT_GE(keys, 15u);
 }
 
 TEST(TentConfig, ReadsEveryKey) {
