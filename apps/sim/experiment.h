@@ -18,6 +18,7 @@ namespace rove::sim {
 struct Measure {
     std::string metric, unit;
     double ours;
+    // Set by apply_bars() (bars.h).
     std::optional<double> paper{};  // unset: the paper gives no such number
     std::string bar{};              // the condition that must hold; empty: the measure is only for comparison
     bool holds = true;

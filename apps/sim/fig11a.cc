@@ -36,7 +36,6 @@ double single_path(uint64_t seed, bool is_irn, double loss_percent) {
 
 Report fig11a(uint64_t seed) {
     Report report;
-    const double optimum = 40 * mp_share();
     Curve mp{"MP-RDMA", {}}, rc{"rc, one path (ECMP)", {}}, irn{"IRN, one path (ECMP)", {}};
     for (const double loss : kLossPercent) {
         Testbed testbed(seed, mp_rdma());
@@ -45,15 +44,15 @@ Report fig11a(uint64_t seed) {
         irn.points.emplace_back(loss, single_path(seed, true, loss));
         const std::string at = ", loss " + format("%g %%", loss);
         const double ours = mp.points.back().second;
-        report.measures.push_back(
-            {"goodput" + at, "Gb/s", ours, 38, "at least 0.95 of " + format("%.2f", optimum), ours >= 0.95 * optimum});
-        report.measures.push_back(
-            {"rc on one path" + at, "Gb/s", rc.points.back().second, loss == 0.5 ? std::optional(17.5) : std::nullopt});
+        report.measures.push_back({"goodput" + at, "Gb/s", ours});
+        report.measures.push_back({"rc on one path" + at, "Gb/s", rc.points.back().second});
+        report.measures.push_back({"rc by MP-RDMA" + at, "", rc.points.back().second / ours});
         report.measures.push_back({"IRN on one path" + at, "Gb/s", irn.points.back().second});
     }
     report.notes = {
         "Loss is on data and on ACKs of three of four paths. Each run is of 1 s, from its start on; on one path of "
-        "0.2 s. The paper gives 38 for all rates.",
+        "0.2 s. The paper gives 38 for all rates; " +
+            format("%.2f is what headers leave.", 40 * mp_share()),
         "One path: the mean over ECMP's choices, three lossy paths of four. rc's go-back-N (no congestion here) "
         "loses less below 1 % than the NIC that the paper measured: it goes on after one round trip.",
     };

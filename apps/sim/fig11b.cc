@@ -49,8 +49,8 @@ Report fig11b(uint64_t seed) {
 
     Report report;
     report.measures = {
-        {"healthy paths after a failure, least mean", "of full", least, 1, "at least 0.95", least >= 0.95},
-        {"until a restored path is full, longest", "s", slowest, 1, "less than 1", slowest < 1},
+        {"healthy paths after a failure, least mean", "of full", least},
+        {"until a restored path is full, longest", "s", slowest},
     };
     report.notes = {
         "Times are the paper's divided by 50; full is 9.5 Gb/s of payload in a path of 10 Gb/s, and again full 0.9 "

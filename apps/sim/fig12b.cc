@@ -95,12 +95,9 @@ Report fig12b(const Results& results) {
         const double least = results.mean(mp, "least"), slow = results.mean(rc, "slow");
         report.measures.push_back(results.measure("mean, MP-RDMA" + of, "Gb/s", mp, "mean"));
         report.measures.push_back(results.measure("mean, DCQCN" + of, "Gb/s", rc, "mean"));
-        report.measures.push_back(
-            {"gain of the mean" + of, "%", gain, 34.78, "at least 0.9 of the paper's", gain >= 0.9 * 34.78});
-        report.measures.push_back(
-            {"least, MP-RDMA" + of, "Gb/s", least, 32.95, "at least the paper's", least >= 32.95});
-        report.measures.push_back(
-            {"DCQCN's below 15 Gb/s" + of, "%", slow, {}, "many: at least a twentieth", slow >= 5});
+        report.measures.push_back({"gain of the mean" + of, "%", gain});
+        report.measures.push_back({"least, MP-RDMA" + of, "Gb/s", least});
+        report.measures.push_back({"DCQCN's below 15 Gb/s" + of, "%", slow});
         if (mtu != kMtus.front()) continue;
         for (const std::string& point : {mp, rc}) {
             Curve& curve = report.plot.add(point == mp ? "MP-RDMA" : "DCQCN");

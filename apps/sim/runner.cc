@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "bars.h"
 #include "fabric/workload.h"
 
 namespace rove::sim {
@@ -159,16 +160,21 @@ Results run_points(const Experiment& experiment, const RunnerConfig& config) {
 }
 
 Report run_seeds(const Experiment& experiment, const RunnerConfig& config) {
+    const auto judged = [&](uint64_t seed) {
+        Report report = experiment.run(seed);
+        apply_bars(experiment.name, report);
+        return report;
+    };
     const auto all = [&](const RunContext& with) {
         Values values;
-        for (const Measure& measure : experiment.run(with.seed).measures) {
+        for (const Measure& measure : judged(with.seed).measures) {
             values[measure.metric] = measure.ours;
             if (!measure.bar.empty()) values["holds: " + measure.metric] = measure.holds;
         }
         return values;
     };
     const Results results = run_points(experiment, {{"all", all}}, config);
-    Report report = experiment.run(config.seed);  // for its notes and figure
+    Report report = judged(config.seed);  // for its notes and figure
     for (Measure& measure : report.measures) {
         measure.ours = results.mean("all", measure.metric);
         measure.interval = results.interval("all", measure.metric);

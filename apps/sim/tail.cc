@@ -13,7 +13,6 @@ constexpr std::array kLossPercent{0.1, 0.5, 1.0, 2.0, 5.0};
 constexpr std::array kPackets{1u, 2u, 4u, 8u, 16u, 32u, 64u};
 constexpr size_t kMessages = 10'000;
 constexpr size_t kFirst = 20;  // not counted: the round trip is not known yet
-constexpr double kMaxRtts = 10;
 
 struct Outcome {
     double tail;            // the 99.9th percentile of a message's completion time, in base round trips
@@ -56,6 +55,7 @@ Report tail(uint64_t seed) {
     for (const bool paper : {false, true}) {
         const std::string mode = paper ? "as in the paper" : "rove";
         const transport::Config transport = paper ? mp_rdma() : transport::Config{};
+        double most = 0;
         for (const double loss : kLossPercent) {
             Curve curve{mode + format(", loss %g %%", loss), {}};
             double repeated = 0;
@@ -65,8 +65,9 @@ Report tail(uint64_t seed) {
                 curve.points.emplace_back(packets, outcome.tail);
                 repeated = std::max(repeated, outcome.repeated);
                 false_alarms += outcome.false_alarms;
-                report.measures.push_back({mode + format(", loss %g %%", loss) + format(", %.0f packets", packets),
-                                           "RTT", outcome.tail, std::nullopt, "below 10", outcome.tail < kMaxRtts});
+                most = std::max(most, outcome.tail);
+                report.measures.push_back(
+                    {mode + format(", loss %g %%", loss) + format(", %.0f packets", packets), "RTT", outcome.tail});
             }
             report.measures.push_back(
                 {mode + format(", loss %g %%: sent again for each lost, most", loss), "packets", repeated});
@@ -74,6 +75,7 @@ Report tail(uint64_t seed) {
                 {mode + format(", loss %g %%: false alarms", loss), "packets", static_cast<double>(false_alarms)});
             report.plot.curves.push_back(curve);
         }
+        report.measures.push_back({mode + ", most", "RTT", most});
     }
     report.notes = {
         "One message at a time, 10 000 of each size, over four paths that all lose packets, data and acknowledgements "
