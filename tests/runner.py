@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds rove and runs its tests; see tests/run.
 
-The checks of the sources (tools/check_*) run first, while rove is built. Unit tests run under ASan and UBSan, meson's
-suite `threads` also under TSan, and its suite `optimized` also in a release build. The fuzz targets (tests/fuzz/run)
-and the system tests that only compute run at the same time. Then the other system tests (tests/system/test_*.py) run
-one by one.
+The checks of the sources (tools/check_*) run first, while rove is built. Then one queue keeps the cores busy: the
+sanitizer builds, the unit tests, the fuzz targets (tests/fuzz/run) and the system tests that only compute. Unit tests
+run under ASan and UBSan, meson's suite `threads` also under TSan, and its suite `optimized` also in a release build.
+The system tests (tests/system/test_*.py) wait most of the time, so two lanes of them run at the same time as that
+queue. Tests that measure run at the end, one by one.
 
 A test's name is check/TOOL, KIND/BINARY/SUITE.CASE (KIND: unit, asan, tsan), fuzz/TARGET or system/MODE/THEME/...
 """
@@ -19,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -34,6 +36,7 @@ SANITIZER_ENV = {
 SPENT = collections.Counter()   # seconds for each part of the run
 # Factor for meson's timeout of a test, because the machine may have other work.
 SLOWDOWN = {"": 4, "asan": 10, "tsan": 20}
+LANES = 2   # The number of lanes of system tests that run at once. A lane uses about a quarter of two cores.
 
 
 def indented(text):
@@ -70,20 +73,23 @@ class Results:
         self.passed = self.failed = self.skipped = 0
         self.failures = []
         self.seconds = {}   # duration by test name
+        self.lock = threading.Lock()
 
     def wants(self, name):
         return self.selection.wants(name)
 
     def add(self, name, outcome, seconds, detail=""):
-        setattr(self, outcome, getattr(self, outcome) + 1)
-        self.seconds[name] = seconds
         word = {"passed": "PASS", "failed": "FAIL", "skipped": "SKIP"}[outcome]
         reason = f"  ({detail})" if outcome == "skipped" else ""
-        print(f"{word} {name}  {seconds:.2f} s{reason}", flush=True)
-        if outcome == "failed":
-            self.failures.append((name, detail))
-            if detail:
-                print(indented(detail), flush=True)
+        text = f"{word} {name}  {seconds:.2f} s{reason}\n"
+        with self.lock:
+            setattr(self, outcome, getattr(self, outcome) + 1)
+            self.seconds[name] = seconds
+            if outcome == "failed":
+                self.failures.append((name, detail))
+                text += f"{indented(detail)}\n" if detail else ""
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
 
 def run(command, **options):
@@ -106,7 +112,7 @@ def build(directory, sanitize=None, targets=(), quiet=False):
         steps.append(["meson", "setup", directory, ROOT, *([] if sanitize else ["-Dbench=disabled"]), *options])
     else:
         steps.append(["meson", "configure", directory, *options])
-    steps.append(["ninja", "-C", directory, *targets])
+    steps.append(["ninja", "-C", directory, *(["-j", os.cpu_count()] if sanitize else []), *targets])
     started = time.monotonic()
     for step in steps:
         done = run(step, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
@@ -308,14 +314,18 @@ def run_fuzz(results, seconds):
 
 def run_apart(results, names):
     """Runs system tests in a process of their own, so that others can run meanwhile."""
-    with tempfile.NamedTemporaryFile("r") as report:
-        done = run([sys.executable, __file__, "--report", report.name, *names], stdout=subprocess.PIPE,
-                   stderr=subprocess.STDOUT, text=True, errors="replace")
-        outcomes = [json.loads(line) for line in report]
-    missing = set(names) - {outcome[0] for outcome in outcomes}
-    tail = "\n".join(done.stdout.splitlines()[-20:])
-    for outcome in outcomes + [(name, "failed", 0, f"it did not run\n{tail}") for name in sorted(missing)]:
-        results.add(*outcome)
+    reading, writing = os.pipe()
+    child = subprocess.Popen([sys.executable, __file__, "--report", f"/dev/fd/{writing}", *names],
+                             stdin=subprocess.DEVNULL, pass_fds=[writing])
+    os.close(writing)
+    missing = set(names)
+    with open(reading) as lines:
+        for outcome in map(json.loads, lines):
+            missing.discard(outcome[0])
+            results.add(*outcome)
+    status = child.wait()
+    for name in sorted(missing):
+        results.add(name, "failed", 0, f"it did not run: the process of its lane ended with {status}")
 
 
 def report_to(path, names):
@@ -325,6 +335,16 @@ def report_to(path, names):
         results = Results(Selection(names=set(names)))
         results.add = lambda *outcome: print(json.dumps(outcome), file=report)
         run_tests(results, system_tests(quick=False))
+
+
+def lanes_of(system, needs_asan):
+    """The names of the tests of each lane, the longest lane first: of those that need the ASan build, or of the others.
+    The guest is the slowest peer, so its lane comes before all."""
+    lanes = collections.defaultdict(list)
+    for name, test in system:
+        if ("asan" in name) == needs_asan and not test.computes and not test.alone:
+            lanes[test.lane].append(name)
+    return [lanes[lane] for lane in sorted(lanes, key=lambda lane: (lane != "guest", -len(lanes[lane])))]
 
 
 class TimedOut(Exception):
@@ -437,8 +457,8 @@ def run_all(results, options):
     started = time.monotonic()
     system = [(name, test) for _, name, test in in_modes(system_tests(options.quick)) if results.wants(name)] \
         if both or options.system else []
-    apart = [name for name, test in system if test.shares_cores]
-    if "system/auto/debian13/demo" in apart:
+    computing = [name for name, test in system if test.computes]
+    if "system/auto/debian13/demo" in computing:
         # It waits for the network and disks most of the time.
         subprocess.Popen([ROOT / "tests" / "debian13", "--install"], stdin=subprocess.DEVNULL,
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -449,29 +469,38 @@ def run_all(results, options):
             build(BUILD, targets=by_default(BUILD))
     if checked:
         checked.result()
-    sanitized = SANITIZED_PROGRAMS if not options.quick and any("asan" in name for name, _ in system) else ()
-    unit = []   # tests with their kinds
-    if both or options.unit:
-        suite = None if options.quick else "optimized"
-        unit += [("", test) for test in build_unit("", results, suite)]
-    if (both or options.unit) and not options.quick:
-        unit += [("asan", test) for test in build_unit("asan", results, more_targets=sanitized)]
-    elif sanitized:
-        build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], sanitized)
-    # No test here depends on time, so all cores are kept busy. Tests that are long or need several cores run first.
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        longest = [name for name in apart if "debian13" in name]
-        groups = [longest, [name for name in apart if name not in longest]]
-        jobs = [pool.submit(run_apart, results, group) for group in groups if group]
-        jobs += [pool.submit(run_gtest, test, kind, results) for kind, test in unit]
+    unit = build_unit("", results, None if options.quick else "optimized") if both or options.unit else []
+
+    def build_asan():
+        """Builds what runs under ASan. Returns the unit tests."""
+        sanitized = SANITIZED_PROGRAMS if any("asan" in name for name, _ in system) else ()
         if both or options.unit:
-            jobs.append(pool.submit(run_fuzz, results, 5 if options.quick else 10))
-            jobs += [] if options.quick else [pool.submit(run_tsan, results)]
+            return build_unit("asan", results, more_targets=sanitized)
+        if sanitized:
+            build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], sanitized)
+        return []
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as cores, \
+            concurrent.futures.ThreadPoolExecutor(LANES) as waiting:
+        jobs = [waiting.submit(run_apart, results, names) for names in lanes_of(system, False)]
+        # What takes several cores, or long, comes first.
+        longest = [name for name in computing if "debian13" in name]
+        asan = None if options.quick else cores.submit(build_asan)
+        groups = [longest, [name for name in computing if name not in longest]]
+        jobs += [cores.submit(run_apart, results, group) for group in groups if group]
+        jobs += [cores.submit(run_gtest, test, "", results) for test in unit]
+        if both or options.unit:
+            jobs.append(cores.submit(run_fuzz, results, 5 if options.quick else 10))
+        unit_asan = asan.result() if asan else []
+        jobs += [waiting.submit(run_apart, results, names) for names in lanes_of(system, True)]
+        if (both or options.unit) and not options.quick:
+            jobs.append(cores.submit(run_tsan, results))
+        jobs += [cores.submit(run_gtest, test, "asan", results) for test in unit_asan]
     for job in jobs:
         job.result()
-    run_tests(results, [test for test in system_tests(options.quick) if not test.shares_cores] if system else [])
-    print(f"in {time.monotonic() - started:.0f} s, {SPENT['builds']:.0f} of them to build and "
-          f"{SPENT['system']:.0f} for system tests")
+    run_tests(results, [test for test in system_tests(options.quick) if test.alone] if system else [])
+    print(f"in {time.monotonic() - started:.0f} s, {SPENT['builds']:.0f} of them with builds and "
+          f"{SPENT['system']:.0f} for system tests that were alone")
     for name, seconds in sorted(results.seconds.items(), key=lambda item: -item[1])[:options.durations]:
         print(f"{seconds:8.2f} s  {name}")
     remember_failed(results, options.failed)

@@ -47,7 +47,9 @@ class Test:
     timeout: float
     quick: bool
     modes: tuple
-    shares_cores: bool
+    computes: bool
+    alone: bool
+    lane: str
 
 
 TESTS: list[Test] = []
@@ -55,11 +57,15 @@ BOTH = ("rc", "mp")
 mode = "auto"  # transport.mode of the running test, unless its configuration sets it
 
 
-def test(name, function, *arguments, timeout=120, quick=False, modes=BOTH, shares_cores=False):
-    """Registers a test that runs in each of `modes`. `tests/run --quick` runs only tests that are marked `quick`. A
-    test that `shares_cores` only computes, so it runs at the same time as unit tests. All others have the machine to
-    themselves."""
-    TESTS.append(Test(name, function, arguments, timeout, quick, modes, shares_cores))
+def test(name, function, *arguments, timeout=120, quick=False, modes=BOTH, computes=False, alone=False, lane=None):
+    """Registers a test that runs in each of `modes`. `tests/run --quick` runs only tests that are marked `quick`.
+
+    Most tests wait most of the time, so two lanes of them run at once, while the sanitizer builds and the unit tests
+    keep the cores busy. The tests of a lane run one after another in one process, because they share a guest or the
+    name of a socket. By default the lane is the first part of the name. A test that is `alone` measures a time or a
+    rate, or changes the machine's settings, so it runs after all others. A test that `computes` takes turns with the
+    unit tests."""
+    TESTS.append(Test(name, function, arguments, timeout, quick, modes, computes, alone, lane or name.split("/")[0]))
 
 
 def once(name, function, *arguments, **options):

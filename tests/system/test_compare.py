@@ -128,8 +128,8 @@ def refused():
         check(run.wait(20) == 1 and what in run.err(), run.story())
 
 
-once("compare/published", published)
-once("compare/two-hosts", two_hosts)
-once("compare/hardware", hardware)
-once("compare/hardware-of-two-hosts", hardware_of_two_hosts)
-once("compare/refused", refused)
+once("compare/published", published, lane="shipped")
+once("compare/two-hosts", two_hosts, lane="shipped")
+once("compare/hardware", hardware, lane="shipped")
+once("compare/hardware-of-two-hosts", hardware_of_two_hosts, lane="shipped")
+once("compare/refused", refused, lane="shipped")

@@ -136,7 +136,7 @@ def shipped_are_accepted(name):
 for path in sorted((ROOT / "config").glob("*.toml")):
     if path.stem == "vhost-b":  # It waits for vhost-a; see test_vhost.py.
         continue
-    once(f"config/shipped/{path.stem}", shipped_are_accepted, path.name)
+    once(f"config/shipped/{path.stem}", shipped_are_accepted, path.name, lane="shipped")
 
 
 def rove_run(arguments, status, words):

@@ -21,4 +21,4 @@ def demo():
     check("every byte right" in run.out(), run.story())
 
 
-once("debian13/demo", demo, timeout=1800, shares_cores=True)
+once("debian13/demo", demo, timeout=1800, computes=True)

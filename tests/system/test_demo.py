@@ -60,7 +60,7 @@ def soak():
     check("every byte right" in run.succeed(30).out(), run.story())
 
 
-once("demo/spray", spray)
-once("demo/perftest", perftest)
-once("demo/soak", soak)
-once("demo/host-dies", host_dies)
+once("demo/spray", spray, alone=True)
+once("demo/perftest", perftest, alone=True)
+once("demo/soak", soak, alone=True)
+once("demo/host-dies", host_dies, alone=True)

@@ -8,4 +8,4 @@ def commands():
     check("all is right" in run.out(), run.story())
 
 
-once("docs/commands", commands, timeout=600)
+once("docs/commands", commands, timeout=600, lane="shipped")

@@ -107,7 +107,7 @@ def by_turns():
         check(told.returncode == 0 and "rove0" in told.stdout, told.stderr)
 
 
-once("hugepages/used", used)
-once("hugepages/by-turns", by_turns)
-once("hugepages/withheld", withheld)
-once("hugepages/vhost", vhost)
+once("hugepages/used", used, alone=True)
+once("hugepages/by-turns", by_turns, alone=True)
+once("hugepages/withheld", withheld, alone=True)
+once("hugepages/vhost", vhost, alone=True)

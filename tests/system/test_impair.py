@@ -15,9 +15,9 @@ def delay(tool, crossings):
     check(crossings * DELAY_US <= least < crossings * (DELAY_US + LATE_US), f"{tool}: at least {least} us")
 
 
-test("impair/delay/ib_send_lat", delay, "ib_send_lat", 1, quick=True)
-test("impair/delay/ib_read_lat", delay, "ib_read_lat",
-     2)  # The target sleeps, so its progress thread must wake up in time.
+test("impair/delay/ib_send_lat", delay, "ib_send_lat", 1, quick=True, alone=True)
+# The target sleeps, so its progress thread must wake up in time.
+test("impair/delay/ib_read_lat", delay, "ib_read_lat", 2, alone=True)
 
 
 def rate(mbps):
@@ -28,7 +28,7 @@ def rate(mbps):
           f"{average} Gb/s through {mbps} Mb/s")  # The transport determines how much of the rate is used.
 
 
-test("impair/rate", rate, 100)
+test("impair/rate", rate, 100, alone=True)
 
 WRONG = ("", ",rove9", ",rove0,4", ",rove0,-1,down=true", ",rove0,4294967296,down=true", ",rove0,all,down",
          ",rove0,all,down=maybe", ",rove0,1,loss=2", ",rove0,1,los=0", ',rove0,"', ",rove0," + 100 * "x" + ",loss=1",

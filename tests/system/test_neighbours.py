@@ -132,6 +132,6 @@ def snooped(version):
         server.succeed(STOPPED)
 
 
-once("neighbours/gateway-replaced", replaced, timeout=120)
+once("neighbours/gateway-replaced", replaced, alone=True)
 for version in (2, 3):
     once(f"neighbours/snooped/igmpv{version}", snooped, version)

@@ -17,7 +17,7 @@ def on_nic(check, *arguments, **options):
     check(guest(), "e1000", *arguments, **options)
 
 
-once("pci/e1000/prepare-nic", on_nic, nics.prepare, timeout=BOOTED)
-once("pci/e1000/devinfo", on_nic, nics.devinfo, timeout=BOOTED)
-once("pci/e1000/asked-often", on_nic, nics.asked_often, timeout=BOOTED)
-once("pci/e1000/verified", on_nic, nics.verified, "--mtu", "4096", "--sizes", "64,4097", timeout=BOOTED)
+once("pci/e1000/prepare-nic", on_nic, nics.prepare, timeout=BOOTED, lane="guest")
+once("pci/e1000/devinfo", on_nic, nics.devinfo, timeout=BOOTED, lane="guest")
+once("pci/e1000/asked-often", on_nic, nics.asked_often, timeout=BOOTED, lane="guest")
+once("pci/e1000/verified", on_nic, nics.verified, "--mtu", "4096", "--sizes", "64,4097", timeout=BOOTED, lane="guest")

@@ -98,5 +98,5 @@ def refused():
     refuses("'colour'", "--change", "1:1:colour=red")
 
 
-once("sim/prediction", predicts)
+once("sim/prediction", predicts, alone=True)
 once("sim/prediction/refused", refused)

@@ -305,7 +305,7 @@ once("rdma-cm/ended/twice", ended_by_signal, signal.SIGTERM, "poll", 2)
 test("rdma-cm/churn", churn)
 test("rdma-cm/many", many)
 # A worker that did not yield the core to the thread that waits for it would make this 8 ms.
-once("rdma-cm/churn/dedicated", lambda: churn(median_us=4000, progress="dedicated"))
+once("rdma-cm/churn/dedicated", lambda: churn(median_us=4000, progress="dedicated"), alone=True)
 once("rdma-cm/churn/loss", lambda: churn(60, impair=LOSS))
 for own, theirs, name in ((A, B, "ipv4"), (A6, B6, "ipv6")):
     once(f"rdma-cm/ucmatose/{name}", both, ["ucmatose", "-b", own], ["ucmatose", "-s", own, "-b", theirs])

@@ -202,7 +202,7 @@ def holds_the_matrix():
 
 
 def once(name, function, *arguments, **options):
-    harness.once(name, function, *arguments, shares_cores=True, **options)
+    harness.once(name, function, *arguments, computes=True, **options)
 
 
 once("sim/list", lists, quick=True)

@@ -124,4 +124,4 @@ def idle(name):
 
 
 for name in IDLE:
-    once(f"sleep/idle/{name}", idle, name)
+    once(f"sleep/idle/{name}", idle, name, alone=True)

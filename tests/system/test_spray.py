@@ -260,7 +260,7 @@ def port_stop():
 
 
 test("testpmd/spray/two-rails", two_rails, quick=True)
-once("testpmd/spray/options", options)
+once("testpmd/spray/options", options, alone=True)
 once("testpmd/spray/priority-mix", priority_mix)
 once("testpmd/spray/af_xdp", af_xdp)
 once("testpmd/spray/prompt", prompt_shows)

@@ -191,7 +191,7 @@ def no_target():
 
 for each in ("read", "write", "mix"):
     once(f"tebench/operation/{each}", operation, each, quick=each == "mix")
-once("tebench/classes", classes)
+once("tebench/classes", classes, alone=True)
 once("tebench/classes/short", short_classes)
 once("tebench/seeds", seeds)
 once("tebench/deadlines", deadlines)

@@ -103,6 +103,6 @@ def prometheus():
         (SHM / slots[1:]).unlink(missing_ok=True)
 
 
-once("tent/slots/two-processes", low_beside_high, False)
-once("tent/slots/strict", low_beside_high, True)
+once("tent/slots/two-processes", low_beside_high, False, alone=True)
+once("tent/slots/strict", low_beside_high, True, alone=True)
 once("tent/metrics/prometheus", prometheus)

@@ -89,6 +89,6 @@ def crowd():
     check(found["under_way"] > 20_000, initiator.story())
 
 
-once("tent/crowd", crowd)
-once("tent/many-peers", many_peers, timeout=60 + PEERS)
+once("tent/crowd", crowd, alone=True)
+once("tent/many-peers", many_peers, timeout=60 + PEERS, alone=True)
 once("tent/many-peers/mesh", many_rails, timeout=120 + 3 * MESH_PEERS)

@@ -91,7 +91,7 @@ def options():
     check(len({packet["rove"]["rove.psn"] for packet in sends}) == 20, f"{len(sends)} SENDs captured")
 
 
-test("testpmd/options", options, modes=("mp",))
+test("testpmd/options", options, modes=("mp",), alone=True)
 
 
 def path_table():

@@ -43,5 +43,5 @@ def churn(threads):
 
 
 for threads in (64, 256):
-    test(f"threads/{threads}", many, threads, quick=threads == 64)
-test("threads/256/churn", churn, 256)
+    test(f"threads/{threads}", many, threads, quick=threads == 64, alone=True)
+test("threads/256/churn", churn, 256, alone=True)

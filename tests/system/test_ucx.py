@@ -25,7 +25,7 @@ def listed():
 
 
 RC = "rc_verbs,ud_verbs,self"
-once("ucx/info", listed)
+once("ucx/info", listed, lane="shipped")
 once("ucx/ud", ucx, "ud_verbs,self", "-t", "tag_bw", "-s", "20000", "-n", "500")
 test("ucx/tag", ucx, RC, "-t", "tag_bw", "-s", "1000000", "-n", "300", quick=True)
 test("ucx/put", ucx, RC, "-t", "ucp_put_bw", "-s", "65536", "-n", "2000")

@@ -415,4 +415,4 @@ def rxe(family):
 
 
 for family, name in (("1", "ipv4"), ("2", "ipv6")):
-    once(f"udp/rxe/{name}", rxe, family, timeout=160)
+    once(f"udp/rxe/{name}", rxe, family, timeout=160, lane="guest")
