@@ -334,6 +334,8 @@ class Storm {
         add([this](auto& random) { register_and_unregister(random); });
         add([this](auto&) { describe(); });
         std::this_thread::sleep_for(time);
+        // A busy machine may not end a single request in this time.
+        EXPECT_TRUE(within(20s, [this] { return completed_.load() > 0; }));
         stop_.store(true);
         threads.clear();
         check_the_end();
@@ -425,7 +427,6 @@ class Storm {
     }
 
     void check_the_end() {
-        EXPECT_GT(completed_, 0u);
         for (std::atomic<uint64_t>& handle : handles_) {
             EXPECT_TRUE(engine_->close_segment(handle.load()).ok());
         }
