@@ -483,7 +483,7 @@ def run_all(results, options):
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as cores, \
             concurrent.futures.ThreadPoolExecutor(LANES) as waiting:
         jobs = [waiting.submit(run_apart, results, names) for names in lanes_of(system, False)]
-        # What takes several cores, or long, comes first.
+        # Tests that take several cores, or long, come first.
         longest = [name for name in computing if "debian13" in name]
         asan = None if options.quick else cores.submit(build_asan)
         groups = [longest, [name for name in computing if name not in longest]]
