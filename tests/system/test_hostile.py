@@ -243,5 +243,5 @@ for family in ADDRESSES:
     once(f"hostile/keyless/{family}", keyless, family, 200_000, timeout=200 + PACKETS / 2000)
 for service in ("rc", "uc"):
     once(f"hostile/keys/{service}", guessed, service == "uc", timeout=120 + GUESS_SECONDS)
-once("hostile/mads", mads, 500_000, timeout=500 + PACKETS / 2000)
+once("hostile/mads", mads, 500_000, timeout=500 + PACKETS / 2000, alone=True)
 test("hostile/between", between, 100_000, timeout=150 + PACKETS / 500)

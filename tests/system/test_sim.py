@@ -21,7 +21,7 @@ QUICK = "eu-memory"
 KEYS = {"figure", "metric", "unit", "paper", "ours", "interval", "bar", "holds"}
 
 
-def sim(*arguments, timeout=100, **options):
+def sim(*arguments, timeout=400, **options):
     return subprocess.run([BUILD / "apps" / "rove-sim", *map(str, arguments)], capture_output=True, text=True,
                           timeout=timeout, **options)
 
