@@ -139,7 +139,8 @@ typedef struct tent_request {
     uint64_t target_offset;
     uint64_t length; /* 1 to 2^45 bytes */
     /* 0 high, 1 medium, 2 low. The engine sends slices of a lower number first. A request of which nothing was sent for
-       `priority_promotion_timeout_us` of the configuration (10 ms by default) moves one level up. */
+       `priority_promotion_timeout_us` of the configuration (10 ms by default) moves one level up, and returns to its
+       own level when a slice of it has been sent. */
     int priority;
     int transport_hint; /* enum tent_transport: the transport to try first; TRANSPORT_UNSPEC for the policy's choice */
 } tent_request_t;
@@ -177,7 +178,8 @@ typedef struct tent_segment_info {
     struct tent_buffer_info* buffers; /* sorted by address; allocated by tent_get_segment_info() */
 } tent_segment_info_t;
 
-/* A received notification. A NUL character in the sender's text ends it here. */
+/* A received notification. A NUL character in the sender's text ends it here. No text is cut: one that does not fit
+   was refused (see tent_send_notifs()). */
 struct tent_notifi_record {
     tent_segment_id_t handle; /* always 0: the sender is not reported */
     char name[256];           /* a NUL-terminated string */
@@ -193,9 +195,13 @@ typedef struct tent_notifi_info {
 
 /* The load of one local device. */
 typedef struct tent_nic_load_stat {
-    char device_name[64];      /* the name in verbs (ibv_get_device_name()), such as "rove0"; NUL-terminated */
-    uint64_t inflight_bytes;   /* bytes of this engine's requests that are assigned to the device and not completed */
-    double ewma_bandwidth_bps; /* the learned bandwidth in bytes (not bits) per second */
+    char device_name[64];    /* the name in verbs (ibv_get_device_name()), such as "rove0"; NUL-terminated */
+    uint64_t inflight_bytes; /* bytes of this engine's requests that are assigned to the device and not completed */
+    /* The learned bandwidth in bytes (not bits) per second. It begins with the speed that the port reports, or with
+       `default_bandwidth_gbps` of the configuration if the port reports none or one outside the configured bounds, and
+       begins again after the link was down. Completed slices of this engine's requests change it, unless they are
+       shorter than `block_size` or `enable_smart_scheduling` is false. */
+    double ewma_bandwidth_bps;
 } tent_nic_load_stat_t;
 
 /* ---- Errors ---- */
@@ -242,9 +248,9 @@ tent_engine_t tent_create_engine(void);
 
 /*
  * Stops an engine and frees it, with its batches, its segment handles, and memory from tent_allocate_memory(). NULL is
- * allowed. Requests that are not finished are abandoned, with any part of the data carried; registered memory may be
- * freed as soon as the function returns. No other call with this engine may be in progress or follow. May wait some
- * seconds for the end of calls of the kernel.
+ * allowed. Requests that are not finished are abandoned, with any part of the data carried, and notifications of
+ * tent_submit_notif() that are not sent are lost. Registered memory may be freed as soon as the function returns. No
+ * other call with this engine may be in progress or follow. May wait some seconds for the end of calls of the kernel.
  */
 void tent_destroy_engine(tent_engine_t engine);
 
@@ -277,7 +283,7 @@ int tent_rpc_server_addr_port(tent_engine_t engine, char* address, size_t length
  *
  * A file must exist. If this process may only read it, it is opened for READs, and WRITEs get -TENT_INVALID_ARGUMENT
  * when they are submitted. It is used from offset 0 to the end that it has at this time; tent_get_segment_info(), and a
- * request beyond that end, ask for its length again.
+ * request beyond that end, open the path again, and later requests use the file and the length that they find.
  *
  * Errors: -TENT_INVALID_ARGUMENT (the name has a wrong form or is not in the store: retry when the process has started;
  * the file cannot be opened, is empty, or is neither a regular file nor a block device), -TENT_RPC_SERVICE_ERROR (the
@@ -296,9 +302,11 @@ int tent_close_segment(tent_engine_t engine, tent_segment_id_t handle);
 /*
  * Asks a segment's process (or the file) for its buffers and writes them to *info, which the caller frees with
  * tent_free_segment_info(). Buffers with PERM_LOCAL_READ_WRITE are not listed. Waits for the answer, for up to about 3
- * seconds. The old content of *info is not freed. On failure *info is empty. Errors: -TENT_INVALID_ENTRY (handle not
- * open), -TENT_RPC_SERVICE_ERROR (the process does not answer or has ended), -TENT_NEEDS_REFRESH_CACHE (it was
- * restarted with other devices), -TENT_INVALID_ARGUMENT (the file cannot be opened any more, or is empty).
+ * seconds. Threads that ask the same process at the same time wait one after another, up to 3 seconds each if it does
+ * not answer. The old content of *info is not freed. On failure *info is empty, or unchanged if `engine` is NULL.
+ * Errors: -TENT_INVALID_ENTRY (handle not open), -TENT_RPC_SERVICE_ERROR (the process does not answer or has ended, or
+ * has registered too many buffers), -TENT_NEEDS_REFRESH_CACHE (it was restarted with other devices),
+ * -TENT_INVALID_ARGUMENT (the file cannot be opened any more, or is empty).
  */
 int tent_get_segment_info(tent_engine_t engine, tent_segment_id_t handle, tent_segment_info_t* info);
 
@@ -409,18 +417,22 @@ int tent_free_batch(tent_engine_t engine, tent_batch_id_t batch);
  * Submits `count` requests, all of them or, on an error, none. The requests are copied; the memory at `source` must
  * stay registered and, for a WRITE, unchanged until the request is final. Requests of a batch are numbered from 0 in
  * the order of submission, across calls: these numbers are the `task` of the functions below. A batch holds its size in
- * requests in all; finished ones do not make room. Requests are independent and may finish in any order. A count of 0
- * does nothing, but `requests` must not be NULL. Usually returns at once. If the target's buffers must be asked for,
- * waits for the peer for up to about 3 s.
+ * requests in all; finished ones do not make room. Requests are independent and may finish in any order, with one
+ * exception: with `merge_requests` of the configuration (the default) the engine may join requests of one call that
+ * adjoin both at their sources and at their targets. Joined requests end together, and if one of them fails, all are
+ * FAILED. A count of 0 does nothing, but `requests` must not be NULL. Usually returns at once. If the target's buffers
+ * must be asked for, waits for the peer as tent_get_segment_info() does.
  *
  * Errors:
  *   -TENT_INVALID_ARGUMENT        a field is out of range, the batch does not exist, the target may only be read, the
  *                                 source of a READ is a read-only mapping, the transport_hint is not available now, or
  *                                 no policy matches although `strict` is true in the configuration
  *   -TENT_TOO_MANY_REQUESTS       the batch has less room than `count`, and never gets more: use another batch. Or the
- *                                 engine lacks slices (262 144 in all): retry after a request has ended, or with fewer
- *                                 requests at once. The text tells which of the two. A program that counts the requests
- *                                 of its batches meets the second one only.
+ *                                 engine lacks slices: retry after a request has ended, or with fewer requests at once.
+ *                                 It has 262 144. A call with a medium request is refused if more than 229 376 would be
+ *                                 in use, and one with a low request if more than 196 608 would be. A request below 512
+ *                                 GiB needs up to 512. The text tells which of the two. A program that counts the
+ *                                 requests of its batches meets the second one only.
  *   -TENT_ADDRESS_NOT_REGISTERED  the source, or the target, is not within one registered buffer, or beyond the file's
  *                                 end
  *   -TENT_INVALID_ENTRY           the segment handle is not open
@@ -434,9 +446,11 @@ int tent_submit(tent_engine_t engine, tent_batch_id_t batch, const tent_request_
  * Does the same, and notifies the target processes after the data. When all of these requests are COMPLETED, the engine
  * sends one notification to each process that is the target of one or more of them, and none for files. If one of the
  * requests ends otherwise, no process is notified. Notifications to one process keep the order in which their requests
- * completed. A notification that a process does not accept (see tent_send_notifs()) is lost, with a warning on this
- * process's standard error. `name` has up to 255 bytes, `message` up to 4095 (else -TENT_INVALID_ARGUMENT); both are
- * copied.
+ * completed. A thread of the engine sends them after the requests have become COMPLETED: this state does not mean that
+ * they have arrived, and tent_destroy_engine() loses those that are not sent. A notification that a process does not
+ * accept (see tent_send_notifs()), or that finds 4096 others waiting to be sent to its process, is lost, with a warning
+ * on this process's standard error. `name` has up to 255 bytes, `message` up to 4095 (else -TENT_INVALID_ARGUMENT).
+ * Both are copied.
  */
 int tent_submit_notif(tent_engine_t engine, tent_batch_id_t batch, const tent_request_t* requests, size_t count,
                       const char* name, const char* message);
@@ -475,17 +489,19 @@ int tent_overall_status(tent_engine_t engine, tent_batch_id_t batch, tent_status
 
 /*
  * Sends a notification to the process of segment `target` and waits for its answer, for up to 3 s. `name` has up to 255
- * bytes, `message` up to 4095. Both are UTF-8; bytes that are not arrive as U+FFFD. Errors: -TENT_INVALID_ARGUMENT (too
- * long, or the segment is a file), -TENT_INVALID_ENTRY (handle not open), -TENT_RPC_SERVICE_ERROR (no answer, after
- * which the notification may still arrive; or 4096 notifications wait there: retry after the peer has received them),
- * -TENT_NEEDS_REFRESH_CACHE (the process was restarted with other devices).
+ * bytes, `message` up to 4095. Both are UTF-8; bytes that are not arrive as U+FFFD, which has 3 bytes, and the limits
+ * hold for the text with them, too. Errors: -TENT_INVALID_ARGUMENT (too long, or the segment is a file),
+ * -TENT_INVALID_ENTRY (handle not open), -TENT_RPC_SERVICE_ERROR (no answer, after which the notification may still
+ * arrive; or 4096 notifications wait there: retry after the peer has received them; or too long with U+FFFD: a retry
+ * fails again), -TENT_NEEDS_REFRESH_CACHE (the process was restarted with other devices).
  */
 int tent_send_notifs(tent_engine_t engine, tent_segment_id_t target, const char* name, const char* message);
 
 /*
  * Moves all received notifications, in the order of arrival, to *info; free them with tent_free_notifs(). The old
  * content of *info is not freed. Does not wait: without notifications it returns 0 and num_records is 0. On failure
- * *info is empty. The engine keeps up to 4096 until they are received and refuses more.
+ * *info is empty, or unchanged if `engine` is NULL. The engine keeps up to 4096 until they are received and refuses
+ * more.
  */
 int tent_recv_notifs(tent_engine_t engine, tent_notifi_info* info);
 
@@ -495,9 +511,9 @@ void tent_free_notifs(tent_notifi_info* info);
 /* ---- Load ---- */
 
 /*
- * Writes the load of each local RDMA device. On entry *count is the room in `list`, in elements; on return it is the
- * number of devices, of which at most the first (room) are written. `list` may be NULL if *count is 0. On an error
- * *count is unchanged.
+ * Writes the load of each local RDMA device, sorted by name. On entry *count is the room in `list`, in elements; on
+ * return it is the number of devices, of which at most the first (room) are written. `list` may be NULL if *count is 0.
+ * On an error *count is unchanged.
  */
 int tent_get_nic_load_stats(tent_engine_t engine, tent_nic_load_stat_t* list, size_t* count);
 

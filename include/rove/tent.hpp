@@ -69,8 +69,9 @@ inline const std::string kLocalFileSegmentPrefix = "file://";
 #endif
 
 // The priority of a request. The engine sends slices of a lower number first. A request of which nothing was sent for
-// `priority_promotion_timeout_us` of the configuration (10 ms by default) moves one level up. Processes keep this order
-// among each other only if they share time slots (`shared_quota_shm_path` of the configuration).
+// `priority_promotion_timeout_us` of the configuration (10 ms by default) moves one level up, and returns to its own
+// level when a slice of it has been sent. Processes keep this order among each other only if they share time slots
+// (`shared_quota_shm_path` of the configuration).
 enum : int { PRIO_HIGH = 0, PRIO_MEDIUM = 1, PRIO_LOW = 2 };
 
 // The transports. rove carries data by RDMA, SHM, IOURING (files) and TCP. Policies may name the others, which are
@@ -151,7 +152,8 @@ struct TransferStatus {
     const char* reason = "";
 };
 
-// A message to the program in another process. Name and text are UTF-8; bytes that are not arrive as U+FFFD.
+// A message to the program in another process. Name and text are UTF-8; bytes that are not arrive as U+FFFD, which has
+// 3 bytes. A process refuses a notification that is longer than the limits then; no text is cut.
 struct Notification {
     std::string name;  // up to 255 bytes
     std::string msg;   // up to 4095 bytes
@@ -186,9 +188,13 @@ struct SegmentInfo {
 
 // The load of one local RDMA device.
 struct NicLoadStats {
-    std::string device_name;        // the name in verbs (ibv_get_device_name()), such as "rove0"
-    uint64_t inflight_bytes = 0;    // bytes of this engine's requests that are assigned to the device and not completed
-    double ewma_bandwidth_bps = 0;  // the learned bandwidth in bytes (not bits) per second
+    std::string device_name;      // the name in verbs (ibv_get_device_name()), such as "rove0"
+    uint64_t inflight_bytes = 0;  // bytes of this engine's requests that are assigned to the device and not completed
+    // The learned bandwidth in bytes (not bits) per second. It begins with the speed that the port reports, or with
+    // `default_bandwidth_gbps` of the configuration if the port reports none or one outside the configured bounds, and
+    // begins again after the link was down. Completed slices of this engine's requests change it, unless they are
+    // shorter than `block_size` or `enable_smart_scheduling` is false.
+    double ewma_bandwidth_bps = 0;
 };
 
 // The configuration of an engine, whose constructor copies and checks it. All keys, with their defaults, are in the
@@ -232,8 +238,9 @@ class TransferEngine {
     explicit TransferEngine(const std::shared_ptr<Json>& config)
         : TransferEngine(Settings{config == nullptr ? std::string() : config->dump(), {}}) {}
     // Stops the engine. Frees its batches, its segment handles, and memory from allocateLocalMemory(). Requests that
-    // are not finished are abandoned, with any part of the data carried. Registered memory may be freed as soon as the
-    // destructor has returned. May wait some seconds for the end of calls of the kernel.
+    // are not finished are abandoned, with any part of the data carried, and notifications of submitTransfer() that are
+    // not sent are lost. Registered memory may be freed as soon as the destructor has returned. May wait some seconds
+    // for the end of calls of the kernel.
     ~TransferEngine();
     TransferEngine(const TransferEngine&) = delete;
     TransferEngine& operator=(const TransferEngine&) = delete;
@@ -262,7 +269,7 @@ class TransferEngine {
     //
     // A file must exist. If this process may only read it, it is opened for READs, and WRITEs get kInvalidArgument when
     // they are submitted. It is used from offset 0 to the end that it has at this time; getSegmentInfo(), and a request
-    // beyond that end, ask for its length again.
+    // beyond that end, open the path again, and later requests use the file and the length that they find.
     //
     // Errors: kInvalidArgument (the name has a wrong form or is not in the store: retry when the process has started;
     // the file cannot be opened, is empty, or is neither a regular file nor a block device), kRpcServiceError (the peer
@@ -280,9 +287,11 @@ class TransferEngine {
     // kInvalidEntry (the handle is not open).
     Status closeSegment(SegmentID handle);
     // Asks the segment's process, or the file, for its buffers. Those with kLocalReadWrite are not listed. Waits for
-    // the answer for up to about 3 s. Errors: kInvalidEntry (the handle is not open), kRpcServiceError (the process
-    // does not answer or has ended), kNeedsRefreshCache (it was restarted with other devices), kInvalidArgument (the
-    // file cannot be opened any more, or is empty). On an error `info` is unchanged.
+    // the answer for up to about 3 s. Threads that ask the same process at the same time wait one after another, up to
+    // 3 s each if it does not answer. Errors: kInvalidEntry (the handle is not open), kRpcServiceError (the process
+    // does not answer or has ended, or has registered too many buffers), kNeedsRefreshCache (it was restarted with
+    // other devices), kInvalidArgument (the file cannot be opened any more, or is empty). On an error `info` is
+    // unchanged.
     Status getSegmentInfo(SegmentID handle, SegmentInfo& info);
     // Asks the segment's process whether it is alive. Waits for up to one second. Errors: kRpcServiceError (no answer
     // within a second), kInvalidEntry (the handle is not open), kInvalidArgument (the segment is a file),
@@ -350,8 +359,10 @@ class TransferEngine {
     // Submits requests, all of them or, on an error, none. The memory at `source` must stay registered and, for a
     // WRITE, unchanged until the request is final. A batch holds its size in requests in all, across calls; finished
     // ones do not make room. Requests are numbered in the order of submission, but are independent and may finish in
-    // any order. An empty list does nothing. Usually returns at once. If the target's buffers must be asked for, waits
-    // for the peer for up to about 3 s.
+    // any order, with one exception: with `merge_requests` of the configuration (the default) the engine may join
+    // requests of one call that adjoin both at their sources and at their targets. Joined requests end together, and if
+    // one of them fails, all are FAILED. An empty list does nothing. Usually returns at once. If the target's buffers
+    // must be asked for, waits for the peer as getSegmentInfo() does.
     //
     // Errors:
     //   kInvalidArgument       a field is out of range, the batch does not exist, the target may only be read, the
@@ -359,9 +370,11 @@ class TransferEngine {
     //                          policy_name is unknown, or no policy matches although `strict` is true in the
     //                          configuration
     //   kTooManyRequests       the batch has less room than requests, and never gets more: use another batch. Or the
-    //                          engine lacks slices (262 144 in all): retry after a request has ended, or with fewer
-    //                          requests at once. The text tells which of the two. A program that counts the requests
-    //                          of its batches meets the second one only.
+    //                          engine lacks slices: retry after a request has ended, or with fewer requests at once.
+    //                          It has 262 144. A call with a PRIO_MEDIUM request is refused if more than 229 376 would
+    //                          be in use, and one with a PRIO_LOW request if more than 196 608 would be. A request
+    //                          below 512 GiB needs up to 512. The text tells which of the two. A program that counts
+    //                          the requests of its batches meets the second one only.
     //   kAddressNotRegistered  the source, or the target, is not within one registered buffer, or beyond the file's end
     //   kInvalidEntry          the segment handle is not open
     //   kRpcServiceError       the peer's process has ended or does not answer
@@ -374,9 +387,11 @@ class TransferEngine {
     // Does the same, and notifies the target processes after the data. When all of these requests are COMPLETED, the
     // engine sends one copy of `notification` to each process that is the target of one or more of them, and none for
     // files. If one of the requests ends otherwise, no process is notified. Notifications to one process keep the order
-    // in which their requests completed. A notification that a process does not accept (see sendNotification()) is
-    // lost, with a warning on this process's standard error. Further error: kInvalidArgument (the notification is too
-    // long).
+    // in which their requests completed. A thread of the engine sends them after the requests have become COMPLETED:
+    // this state does not mean that they have arrived, and the destructor loses those that are not sent. A notification
+    // that a process does not accept (see sendNotification()), or that finds 4096 others waiting to be sent to its
+    // process, is lost, with a warning on this process's standard error. Further error: kInvalidArgument (the
+    // notification is too long).
     Status submitTransfer(BatchID batch, std::span<const Request> requests, const Notification& notification);
     Status submitTransfer(BatchID batch, std::initializer_list<Request> requests, const Notification& notification) {
         return submitTransfer(batch, std::span(requests.begin(), requests.size()), notification);
@@ -405,18 +420,21 @@ class TransferEngine {
     // Sends a notification to the segment's process and waits for its answer, for up to 3 s. Errors: kInvalidArgument
     // (too long, or the segment is a file), kInvalidEntry (the handle is not open), kRpcServiceError (no answer, after
     // which the notification may still arrive; or 4096 notifications wait there: retry after the peer has received
-    // them), kNeedsRefreshCache (the process was restarted with other devices).
+    // them; or it is too long with U+FFFD: a retry fails again), kNeedsRefreshCache (the process was restarted with
+    // other devices).
     Status sendNotification(SegmentID target, const Notification& notification);
     // Replaces `list` by all received notifications, in the order of arrival. Does not wait: the list may be empty. The
     // engine keeps up to 4096 until they are received, and refuses more. Has no errors of its own; on an error `list`
     // is empty.
     Status receiveNotification(std::vector<Notification>& list);
 
-    // Replaces `list` by the load of each local RDMA device. Has no errors of its own; on an error `list` is empty.
+    // Replaces `list` by the load of each local RDMA device, sorted by name. Has no errors of its own; on an error
+    // `list` is empty.
     Status getNicLoadStats(std::vector<NicLoadStats>& list) const;
     // Writes a heading and a line for each local RDMA device to standard output (std::cout), such as "Dev 0: Total=10.5
-    // GB, EWMA BW=45.23 Gbps, Inflight=0 bytes": the bytes carried in units of 10^9, and the learned bandwidth in Gb/s.
-    // Writes nothing without a device or an engine.
+    // GB, EWMA BW=45.23 Gbps, Inflight=0 bytes": the bytes of this engine's requests that the device has carried since
+    // the engine's start, in units of 10^9, and the learned bandwidth in Gb/s. The number is the device's place in the
+    // list of getNicLoadStats(). Writes nothing without a device or an engine.
     void printTrafficStats() const;
 
   private:
