@@ -19,26 +19,30 @@ namespace mooncake::tent {
 // succeed only after the event that "retry" names; without a "retry" it fails again until the program or the
 // configuration is changed.
 enum class Code : int {
-    kOk = 0,
+    kOk = 0,  // success
     // A wrong value, an unknown key or object, or a combination that is not allowed. Some functions also return it for
     // a state that ends, such as memory that is in use; they say so, and when to retry.
     kInvalidArgument = 1,
     // A limit is reached; the function says which one, and when to retry.
     kTooManyRequests = 2,
-    // A range is not within one registered buffer, here or at the peer. Retry after it has been registered.
+    // A range is not within one registered buffer, here or at the peer, or is beyond the file's end. Retry after it has
+    // been registered, or the file has grown. From a function that unregisters or frees: there is no such registration
+    // or memory.
     kAddressNotRegistered = 3,
     // No transport can carry the request now. Retry when a port has a link again or another transport is available.
     kDeviceNotFound = 4,
     kInvalidEntry = 5,         // a segment handle that is not open
     kInvalidMetadataType = 6,  // an unknown `metadata_type` in the configuration
-    // The peer's process was restarted with other devices. Close its segment, open it again, and retry.
+    // The peer's process was restarted with other devices. Close all handles of its segment, open it again, and retry
+    // with the new handle.
     kNeedsRefreshCache = 7,
-    kRdmaError = 100,  // a device refused to register memory
+    kRdmaError = 100,  // a device refused to register memory, for example because it is not mapped
     kCudaError = 101,  // Mooncake's; rove does not return it
     // The metadata store refused, or did not answer. Retry when it is reachable.
     kMetadataError = 131,
-    // The peer's process has ended, does not answer, or refuses this engine. Retry when it is running. From a
-    // constructor: this engine cannot listen.
+    // The peer's process has ended, does not answer, has another version of the protocol, or refuses this engine, for
+    // example because of another secret; the text has the reason. Retry when it is running. From a constructor: this
+    // engine cannot listen.
     kRpcServiceError = 132,
     kMalformedJson = 133,  // a configuration (TOML or JSON) that cannot be read or parsed
     // The system lacks memory, a thread, a socket, or io_uring: retry when it has them. Or the engine belongs to the
@@ -56,7 +60,7 @@ class [[nodiscard]] Status {
     using Code = ::mooncake::tent::Code;
 
     Status() = default;  // kOk
-    // Allocates memory for the text, and may therefore throw std::bad_alloc.
+    // Makes a status with this code and text. Allocates memory, and may therefore throw std::bad_alloc.
     Status(Code code, std::string message)
         : code_(code), message_(std::make_shared<const std::string>(std::move(message))) {}
     // Returns success, the same as Status().
@@ -64,19 +68,22 @@ class [[nodiscard]] Status {
 
     // Returns true if the code is kOk.
     bool ok() const { return code_ == Code::kOk; }
+    // Returns the code.
     Code code() const { return code_; }
     // Returns the text without the code; "" if there is no text. The reference is valid as long as this object, or a
     // copy of it, has the text.
     const std::string& message() const;
-    // Returns "InvalidArgument: text", or the name of the code alone if there is no text.
+    // Returns the code and the text, such as "InvalidArgument: text", or the name of the code alone, such as "Ok", if
+    // there is no text. May throw std::bad_alloc.
     std::string ToString() const;
     // Another name for ToString().
     std::string to_string() const { return ToString(); }
     // Returns true if the codes and the texts are equal.
     bool operator==(const Status& other) const { return code_ == other.code_ && message() == other.message(); }
 
-    // For each code a function that makes a Status with it, Status::InvalidArgument("text"), and one that returns true
-    // if a Status has it, status.IsInvalidArgument().
+    // Each code except kOk has two functions: Status::InvalidArgument("text") returns a Status with the code and a copy
+    // of the text, and may throw std::bad_alloc; status.IsInvalidArgument() returns true if the code of `status` is
+    // this one, whatever its text. See Code for the meaning of each code, and for when to retry.
 #define ROVE_TENT_CODE(code)                          \
     static Status code(std::string_view message) {    \
         return {Code::k##code, std::string(message)}; \
