@@ -104,7 +104,9 @@ enum tent_transfer_status {
 /* The access to a registered buffer as the target of requests, both of other processes and of its own process with
    LOCAL_SEGMENT_ID. A buffer of any permission can be the source of its own process's requests. */
 enum tent_permission {
-    PERM_LOCAL_READ_WRITE = 0, /* no access: requests get -TENT_ADDRESS_NOT_REGISTERED when they are submitted */
+    /* No access: requests get -TENT_ADDRESS_NOT_REGISTERED when they are submitted. It takes nothing away from another
+       buffer that contains the range (see tent_register_memory()). */
+    PERM_LOCAL_READ_WRITE = 0,
     PERM_GLOBAL_READ_ONLY = 1, /* READ; a WRITE gets -TENT_INVALID_ARGUMENT when it is submitted */
     PERM_GLOBAL_READ_WRITE = 2 /* READ and WRITE */
 };
@@ -260,8 +262,9 @@ int tent_load_config_from_file(const char* path);
  * "etcd" in quotes, ["rove0", "rove1"]. A text that is not a TOML value, such as etcd or 10.0.0.1:2379, is a string as
  * it is; a string that could be read as another value needs the quotes. It replaces the value in the file and that of
  * an earlier call, and is itself replaced by an environment variable for the same key. A key that was set can be set
- * again, but not removed. Both strings are copied. tent_create_engine() checks them, and refuses unknown keys. All
- * keys, with their defaults and the environment variables, are in the manual page rove-tent.toml(5), and in
+ * again, but not removed. Both strings are copied. tent_create_engine() checks them, and refuses unknown keys. Keys of
+ * Mooncake that have no meaning in rove are accepted, without effect and with a warning on standard error. All keys,
+ * with their defaults and the environment variables, are in the manual page rove-tent.toml(5), and in
  * share/rove/config/tent/engine.toml of the installation's prefix.
  */
 int tent_set_config(const char* key, const char* value);
@@ -292,7 +295,7 @@ tent_engine_t tent_create_engine(void);
  * has ended. Registered memory may be freed as soon as the function returns. No other call with this engine may be in
  * progress or follow. Waits for the kernel to finish the reads and writes of files that it has begun, without a limit,
  * and may wait some seconds for the metadata store and for connections that are being opened. In a child of fork() it
- * returns at once.
+ * returns at once, and memory from tent_allocate_memory() stays mapped there until the child ends or calls exec().
  */
 void tent_destroy_engine(tent_engine_t engine);
 
@@ -401,9 +404,13 @@ int tent_free_memory(tent_engine_t engine, void* address);
  * Registers [address, address + size) with PERM_GLOBAL_READ_WRITE, so that it may be the source of requests, and their
  * target. No alignment is needed. The program must keep it mapped until it has unregistered it or destroyed the engine.
  * The same range may be registered again, with the same permission, and is then unregistered as often; its location
- * stays that of the first time. Different ranges may overlap; a request uses the buffer with the highest address that
- * contains its range, and the permission of that buffer. The call waits for the devices, which takes longer for larger
- * ranges.
+ * stays that of the first time. The call waits for the devices, which takes longer for larger ranges.
+ *
+ * Different ranges may overlap. A request uses the buffer with the highest address that contains its range, or the one
+ * that was registered last if several have this address, and the permission of that buffer. The search for a target
+ * skips buffers with PERM_LOCAL_READ_WRITE: they do not protect a range that another buffer contains, too. Over TCP the
+ * target's process searches again for each slice, skips none, and refuses a slice without permission. The request then
+ * ends as FAILED.
  *
  * An engine may have 100 000 buffers that are not PERM_LOCAL_READ_WRITE: with more, opening its segment fails. Beyond
  * four devices they are fewer: the description of a segment has up to 16 MiB, of which a buffer takes about 110 bytes

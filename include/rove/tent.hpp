@@ -279,7 +279,8 @@ class TransferEngine {
     // sent are lost, and so are those that were not received. Peers see that the process has ended. Registered memory
     // may be freed as soon as the destructor has returned. Waits for the kernel to finish the reads and writes of files
     // that it has begun, without a limit, and may wait some seconds for the metadata store and for connections that are
-    // being opened. In a child of fork() it returns at once.
+    // being opened. In a child of fork() it returns at once, and memory from allocateLocalMemory() stays mapped there
+    // until the child ends or calls exec().
     ~TransferEngine();
     TransferEngine(const TransferEngine&) = delete;
     TransferEngine& operator=(const TransferEngine&) = delete;
@@ -369,8 +370,13 @@ class TransferEngine {
     // Registers [addr, addr + size), so that it may be the source of requests and, with its permission, their target.
     // No alignment is needed. The program must keep it mapped until it has unregistered it or destroyed the engine. The
     // same range may be registered again, with the same permission, and is then unregistered as often; its location
-    // stays that of the first time. Different ranges may overlap; a request uses the buffer with the highest address
-    // that contains its range, and the permission of that buffer.
+    // stays that of the first time.
+    //
+    // Different ranges may overlap. A request uses the buffer with the highest address that contains its range, or the
+    // one that was registered last if several have this address, and the permission of that buffer. The search for a
+    // target skips buffers with kLocalReadWrite: they do not protect a range that another buffer contains, too. Over
+    // TCP the target's process searches again for each slice, skips none, and refuses a slice without permission. The
+    // request then ends as FAILED.
     //
     // An engine may have 100 000 buffers that are not kLocalReadWrite: with more, opening its segment fails. Beyond
     // four devices they are fewer: the description of a segment has up to 16 MiB, of which a buffer takes about 110

@@ -119,7 +119,8 @@ inline std::ostream& operator<<(std::ostream& out, const Status& status) {
 
 // The access to a registered buffer as the target of requests, both of other processes and of its own process with
 // LOCAL_SEGMENT_ID. A buffer of any permission can be the source of its own process's requests.
-//   kLocalReadWrite   no access: requests get kAddressNotRegistered when they are submitted
+//   kLocalReadWrite   no access: requests get kAddressNotRegistered when they are submitted; it takes nothing away from
+//                     another buffer that contains the range (see registerLocalMemory())
 //   kGlobalReadOnly   READ; a WRITE gets kInvalidArgument when it is submitted
 //   kGlobalReadWrite  READ and WRITE
 enum Permission : int { kLocalReadWrite = 0, kGlobalReadOnly = 1, kGlobalReadWrite = 2 };
