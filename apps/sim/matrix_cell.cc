@@ -290,6 +290,7 @@ void CellRun::plan() {
 
 SwitchConfig CellRun::switch_config() const {
     SwitchConfig config{.buffer_bytes = kLargeBuffer};
+    const uint32_t inputs = over_paths() ? kPathCount : 1;  // a host's link, as fast as all paths, is one input
     switch (cell_.signal) {
         case Signal::kNone:
             config.queue_bytes = tail_bytes_;
@@ -299,7 +300,7 @@ SwitchConfig CellRun::switch_config() const {
             config.red = Red{1.0, ecn_bytes_, ecn_bytes_};
             break;
         case Signal::kPfc:
-            config.pfc = Pfc{pause_bytes_, pause_bytes_ / 2};
+            config.pfc = Pfc{pause_bytes_ * inputs, pause_bytes_ * inputs / 2};
             break;
     }
     return config;

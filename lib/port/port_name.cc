@@ -98,9 +98,10 @@ uint32_t known_rate_mbps(const DeviceConfig& config) {
     if (config.link_rate_mbps != 0) return config.link_rate_mbps;
     const std::string interface = kernel_interface(config);
     const std::string speed = interface.empty() ? "" : first_line_of("/sys/class/net/" + interface + "/speed");
-    // -1, or EINVAL on reading, if the interface has no rate or no carrier.
+    // -1, or EINVAL on reading, if the interface has no rate or no carrier. Tun and tap devices say 10 Mb/s.
+    constexpr long kTap = 10;
     const long mbps = std::strtol(speed.c_str(), nullptr, 10);
-    return mbps > 0 ? static_cast<uint32_t>(mbps) : kVirtual;
+    return mbps > kTap ? static_cast<uint32_t>(mbps) : kVirtual;
 }
 
 std::string sysfs_device(const DeviceConfig& config) {

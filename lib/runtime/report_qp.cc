@@ -191,7 +191,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
         one["una_psn"] = rc.requester.una.value();
         one["expected_psn"] = qp.expected_psn();
         one["msn"] = rc.responder.msn;
-        one["cwnd"] = rc.requester.cwnd_fixed >> 16;
+        one["cwnd"] = rc.requester.cwnd();
         one["srtt_ns"] = rc.requester.srtt_ns;
         one["rttvar_ns"] = rc.requester.rttvar_ns;
         one["retries_left"] = rc.requester.retry.retries_left;

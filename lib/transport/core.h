@@ -465,6 +465,10 @@ struct Core {
     uint32_t initial_window(const QueuePair& qp) const {
         return std::min(kInitialWindowBytes / qp.mtu, config.window_packets);
     }
+    // Returns the share of a QP of rc (AdaptiveWindow::share()).
+    uint32_t window_share_fixed(const QueuePair& qp) const {
+        return AdaptiveWindow::share(initial_window(qp) << 16, deadlines.size());
+    }
     // Returns the time of RetryTimer's clock.
     uint64_t silence_ns() const { return now_ns + missed_ns; }
     // Returns the time, in terms of `now_ns`, at which `retry` times out unless more silence is missed until then.

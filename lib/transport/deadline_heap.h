@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace rove::transport {
 
 class DeadlineHeap {
   public:
+    // Returns the number of QPs that wait for something, which is about the number of busy ones.
+    size_t size() const { return heap_.size(); }
     uint64_t earliest() const {
         return heap_.empty() ? kNever : heap_.front().deadline - std::min(heap_.front().deadline, advanced_ns_);
     }

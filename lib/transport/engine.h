@@ -380,6 +380,8 @@ void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath) 
         mp.held.make_room(reorder.kind == ReorderConfig::Kind::kEunomia ? reorder.cap_slots : reorder.static_slots);
         mp.held.peer = MultipathShared::peer_of(qp.path.flow.dst);
     }
+    if (Congestion* const congestion = qp.congestion(); congestion != nullptr && qp.port_rate_bytes_per_s != 0)
+        congestion->rate.set_port_rate(qp.port_rate_bytes_per_s);
     qp.make_room();
 }
 

@@ -194,9 +194,10 @@ struct QueuePair {
     uint32_t remote_qpn = 0;
     uint32_t qkey = 0;
     uint16_t pkey = wire::kDefaultPkey;
-    uint8_t max_rd_atomic = 0;       // limit as requester
-    uint8_t max_dest_rd_atomic = 0;  // limit as responder
-    uint8_t timeout = 0;             // 4.096 us * 2^timeout; 0 = never
+    uint8_t max_rd_atomic = 0;           // limit as requester
+    uint8_t max_dest_rd_atomic = 0;      // limit as responder
+    uint64_t port_rate_bytes_per_s = 0;  // the rate of its port; 0: unknown
+    uint8_t timeout = 0;                 // 4.096 us * 2^timeout; 0 = never
     uint8_t retry_cnt = 0;
     uint8_t rnr_retry = 0;      // 7 = for ever
     uint8_t min_rnr_timer = 0;  // code, IBTA table 45

@@ -3,6 +3,7 @@
 // nanoseconds of the worker's clock (0 = not set), bytes, packets.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "transport/congestion/adaptive_window.h"
@@ -27,9 +28,12 @@ struct RcRequester {
     // something new is acknowledged, so that a slow peer does not get all unread packets once more.
     uint32_t window_packets = 1;
     uint32_t cwnd_fixed = 0;  // the window of BX-12, in 1/65536 packets
+    uint64_t pace_ns = 0;     // a window below a packet: when the next packet may leave
     AdaptiveWindow window;
-    Psn reduced_until;  // a loss has reduced the window, and no other does before this packet is acknowledged
-    struct Undo {       // the position and the window at the timeout
+    // A loss has reduced the window, and no other does within a round trip if this packet is not acknowledged.
+    Psn reduced_until;
+    uint64_t reduced_ns = 0;
+    struct Undo {  // the position and the window at the timeout
         uint32_t next_wqe = 0, next_packet = 0;
         Psn next_psn;
         bool valid = false;
@@ -51,10 +55,13 @@ struct RcRequester {
     Psn sample_psn;
     uint64_t sample_ns = 0;   // time at which `sample_psn` was sent; 0: no packet measures
     uint64_t sampled_ns = 0;  // time of the last measurement
+    uint64_t latest_rtt_ns = 0;
     // The first answer came after a probe, so that it is not known which of the two packets it belongs to.
     bool is_guess = false;
 
     bool outstanding() const { return una != max_psn; }
+    // Returns the window of BX-12 in packets.
+    uint32_t cwnd() const { return std::max(cwnd_fixed >> 16, 1u); }
 };
 
 struct RcJob : Job {

@@ -144,6 +144,8 @@ class RcRequesterLogic {
         measure_round_trip(r_.srtt_ns, r_.rttvar_ns, std::max<uint64_t>(rtt_ns, 1));
         r_.sampled_ns = core_.now_ns;
     }
+    // Returns a number that differs from packet to packet.
+    uint64_t random_of(Psn psn) const { return ((uint64_t{qp_.qpn} << 24 | psn.value()) * 0x9E3779B97F4A7C15) >> 24; }
     void go_on();
     void on_progress();
     void on_valid_response();
@@ -235,7 +237,7 @@ template <class S, class P>
 void RcRequesterLogic<S, P>::adapt_window(uint32_t acknowledged) {
     r_.cwnd_fixed = r_.window.on_ack(r_.cwnd_fixed, acknowledged, core_.config.window_packets);
     if (r_.sample_ns != 0 && r_.una > r_.sample_psn) {
-        const uint64_t rtt_ns = core_.now_ns - std::exchange(r_.sample_ns, 0);
+        const uint64_t rtt_ns = r_.latest_rtt_ns = core_.now_ns - std::exchange(r_.sample_ns, 0);
         if (r_.is_guess) r_.srtt_ns = 0;
         r_.is_guess = r_.srtt_ns == 0 && r_.probed;
         measure(rtt_ns);
@@ -243,22 +245,26 @@ void RcRequesterLogic<S, P>::adapt_window(uint32_t acknowledged) {
         r_.probes = 0;
         if (core_.config.adapts_window) {
             r_.cwnd_fixed =
-                r_.window.end_round(r_.cwnd_fixed, core_.initial_window(qp_) << 16, round_of(rtt_ns), core_.now_ns);
+                r_.window.end_round(r_.cwnd_fixed, core_.window_share_fixed(qp_), round_of(rtt_ns), core_.now_ns);
         }
     }
-    r_.window_packets = std::min(r_.window_packets + acknowledged, r_.cwnd_fixed >> 16);
+    r_.window_packets = std::min(r_.window_packets + acknowledged, r_.cwnd());
 }
 
 // Reduces the window after a loss, if the loss shows congestion.
 template <class S, class P>
 void RcRequesterLogic<S, P>::reduce_window() {
-    if (r_.una < r_.reduced_until || !core_.config.adapts_window) return;
+    // Behind a rewind the whole window is new, so a loss a round trip later is another sign.
+    const bool is_same = r_.una < r_.reduced_until && core_.now_ns - r_.reduced_ns < r_.srtt_ns;
+    if (is_same || !core_.config.adapts_window) return;
     const uint32_t before = r_.cwnd_fixed;
     const bool is_recent = core_.now_ns - r_.sampled_ns < 2 * r_.srtt_ns;
     r_.cwnd_fixed = r_.window.on_loss(before, round_of(is_recent ? r_.srtt_ns : 0), core_.now_ns);
     if (r_.cwnd_fixed == before) return;
     r_.reduced_until = r_.max_psn;
-    r_.window_packets = std::min(r_.window_packets, r_.cwnd_fixed >> 16);
+    r_.reduced_ns = core_.now_ns;
+    // The packets in flight, which will be sent again, still fill the queue.
+    r_.window_packets = std::min(r_.window_packets, std::max(r_.cwnd() / 4, 1u));
 }
 
 template <class S, class P>
@@ -312,7 +318,7 @@ void RcRequesterLogic<S, P>::go_on() {
         resume_at_una();
     }
     r_.undo.valid = false;
-    r_.window_packets = r_.cwnd_fixed >> 16;
+    r_.window_packets = r_.cwnd();
 }
 
 template <class S, class P>

@@ -16,6 +16,10 @@ uint32_t RcRequesterLogic<S, P>::transmit(uint32_t budget) {
     const uint32_t end = limit();
     while (packets < budget && p_.next_wqe != end && !p_.failed) {
         if (!window_open()) break;
+        if (r_.pace_ns > core_.now_ns) [[unlikely]] {
+            core_.deadlines.schedule(qp_, r_.pace_ns);
+            break;
+        }
         if (congestion_.limited() && congestion_.next_send_ns() > core_.now_ns) {
             core_.deadlines.schedule(qp_, congestion_.next_send_ns());
             break;
@@ -261,6 +265,8 @@ void RcRequesterLogic<S, P>::sent(Psn first, uint32_t psns, uint32_t packets) {
     } else {
         count_again(r_.cause, psns, packets);
     }
+    if (r_.cwnd_fixed < AdaptiveWindow::kOne) [[unlikely]]
+        r_.pace_ns = core_.now_ns + AdaptiveWindow::spacing_ns(r_.cwnd_fixed, r_.latest_rtt_ns, random_of(first));
     if (retry_.ack_deadline == kNever) {
         retry_.progress_ns = core_.silence_ns();
         restart_timers();

@@ -140,6 +140,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int given_mask) {
     }
 
     const bool connects = after == IBV_QPS_RTR && before == IBV_QPS_INIT;
+    const uint32_t port_rate_mbps = connects ? qp.context->interface->rate_mbps() : 0;
     bool multipath = false;
     std::optional<bool> agreed;
     if (connects && t.type == IBV_QPT_RC) {
@@ -170,6 +171,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int given_mask) {
         t.hello.decision = multipath ? Hello::Decision::kMp : Hello::Decision::kRc;
     }
     if (connects) {
+        t.port_rate_bytes_per_s = uint64_t{port_rate_mbps} * 125'000;
         worker.set_priority(hold, t, qp.runtime->config().priorities[merged.ah_attr.sl]);
         worker.start_receiving(hold, t, has(IBV_QP_RQ_PSN) ? attr->rq_psn & transport::Psn::kMask : 0, multipath);
     }

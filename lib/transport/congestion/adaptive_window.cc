@@ -9,11 +9,14 @@ namespace {
 
 constexpr uint64_t kShortQueueNs = 20'000;       // a shorter delay than this, or a quarter of the base, is no queue
 constexpr uint64_t kTargetNs = 100'000;          // the queueing delay of a window of 16 packets that is congestion
+constexpr uint32_t kLeastOfTarget = 1 << 13;     // the target is not longer for smaller windows, 1/65536 packets
 constexpr uint64_t kNoise = 4;                   // deviations of the round trip that hide a queue
 constexpr uint64_t kCarefulNs = 10'000'000'000;  // how long delay counts after a loss by congestion
 // A few losses, if they are more than a third of the packets of a round trip, are congestion in any case.
 constexpr uint32_t kLossShare = 3, kFewLosses = 8;
 constexpr uint32_t kAfterLoss = 70, kAfterDelay = 85;  // percent of the window that remain
+// A small window grows by an eighth in each of the two round trips between two cuts, so it loses more.
+constexpr uint32_t kSmall = 4 << 16, kAfterDelayIfSmall = 70;
 
 // Returns the queueing delay that a round trip shows.
 uint64_t delay_of(const AdaptiveWindow::Round& round) {
@@ -24,9 +27,8 @@ uint64_t delay_of(const AdaptiveWindow::Round& round) {
 // SIGCOMM 2020): many flows need a longer queue, and of two flows that measure slightly different delays, the one with
 // the larger window yields.
 uint64_t target_ns(uint32_t cwnd_fixed, uint64_t base_ns) {
-    const double packets = cwnd_fixed / 65536.0;
-    return static_cast<uint64_t>(static_cast<double>(std::max(kTargetNs, base_ns / 2)) *
-                                 (0.5 + 2 / std::sqrt(packets)));
+    const double packets = std::max(cwnd_fixed, kLeastOfTarget) / 65536.0;
+    return std::max(kTargetNs, base_ns / 2) / 2 + static_cast<uint64_t>(2 * kTargetNs / std::sqrt(packets));
 }
 
 }  // namespace
@@ -42,7 +44,8 @@ uint32_t AdaptiveWindow::on_slow_path(uint32_t cwnd_fixed) {
 
 // Reduces the window after an acknowledgement. From here it grows by one packet in a round trip.
 uint32_t AdaptiveWindow::reduce(uint32_t cwnd_fixed, uint32_t by_fixed) {
-    const uint32_t left = std::max(cwnd_fixed - std::min(cwnd_fixed, by_fixed), kOne);
+    const uint32_t left =
+        cwnd_fixed > kOne ? std::max(cwnd_fixed - by_fixed, kOne / 2) : std::max(cwnd_fixed / 2, least_);
     last_most_ = left;
     quiet_rounds_ = 0;
     if (starts_slowly()) plan_growth(left);
@@ -52,7 +55,8 @@ uint32_t AdaptiveWindow::reduce(uint32_t cwnd_fixed, uint32_t by_fixed) {
 uint32_t AdaptiveWindow::on_loss(uint32_t cwnd_fixed, const Round& round, uint64_t now_ns) {
     ++losses_;
     if (marked()) return cwnd_fixed;
-    const bool is_queue = round.least_ns == 0 || delay_of(round) > std::max(round.base_ns / 4, kShortQueueNs);
+    const bool is_known = round.least_ns != 0 && round.base_ns != UINT64_MAX;
+    const bool is_queue = !is_known || delay_of(round) > std::max(round.base_ns / 4, kShortQueueNs);
     if (!is_queue && (losses_ < kFewLosses || losses_ * kLossShare <= std::max(acked_, cwnd_fixed >> 16)))
         return cwnd_fixed;
     acked_ = losses_ = 0;
@@ -61,16 +65,17 @@ uint32_t AdaptiveWindow::on_loss(uint32_t cwnd_fixed, const Round& round, uint64
     return cut(cwnd_fixed, kAfterLoss);
 }
 
-uint32_t AdaptiveWindow::end_round(uint32_t cwnd_fixed, uint32_t initial_fixed, const Round& round, uint64_t now_ns) {
+uint32_t AdaptiveWindow::end_round(uint32_t cwnd_fixed, uint32_t share_fixed, const Round& round, uint64_t now_ns) {
     acked_ = losses_ = 0;
+    least_ = std::clamp(share_fixed / 16, kLeast, kOne / 8);
     const bool settled = !settling_ && !marked();
     settling_ = false;
     rounds_unmarked_ = std::min(rounds_unmarked_ + 1, kMarksLast);
     careful_ = now_ns < careful_until_ns_;
     const uint64_t noise_ns = careful_ ? round.deviation_ns : kNoise * round.deviation_ns;
     if (settled && delay_of(round) > std::max(target_ns(cwnd_fixed, round.base_ns), noise_ns)) {
-        const uint32_t left = cut(cwnd_fixed, kAfterDelay);
-        return careful_ ? left : std::max(left, std::min(cwnd_fixed, initial_fixed));
+        const uint32_t left = cut(cwnd_fixed, cwnd_fixed < kSmall ? kAfterDelayIfSmall : kAfterDelay);
+        return careful_ ? left : std::max(left, std::min(cwnd_fixed, share_fixed));
     }
     if (!starts_slowly() || cwnd_fixed >= last_most_) plan_growth(cwnd_fixed);
     return cwnd_fixed;
@@ -90,7 +95,7 @@ uint32_t AdaptiveWindow::cut(uint32_t cwnd_fixed, uint32_t percent) {
     last_most_ = cwnd_fixed;
     quiet_rounds_ = 0;
     settling_ = true;
-    const auto left = std::max(static_cast<uint32_t>(uint64_t{cwnd_fixed} * percent / 100), kOne);
+    const auto left = std::max(static_cast<uint32_t>(uint64_t{cwnd_fixed} * percent / 100), least_);
     plan_growth(left);
     return left;
 }
@@ -100,7 +105,11 @@ void AdaptiveWindow::plan_growth(uint32_t cwnd_fixed) {
     const uint32_t least = careful_ ? kOne / 2 : kOne;
     const uint32_t by = std::min(least + quiet_rounds_ * (kOne / 8), std::max(cwnd_fixed / 8, least));
     ++quiet_rounds_;
-    growth_ = static_cast<uint32_t>(std::min<uint64_t>((uint64_t{by} << 16) / std::max(cwnd_fixed, kOne), kOne - 1));
+    if (cwnd_fixed < kOne) {
+        growth_ = std::min((marked() ? cwnd_fixed : cwnd_fixed / 8) + kOne / 32, kOne - 1);
+        return;
+    }
+    growth_ = static_cast<uint32_t>(std::min<uint64_t>((uint64_t{by} << 16) / cwnd_fixed, kOne - 1));
 }
 
 }  // namespace rove::transport

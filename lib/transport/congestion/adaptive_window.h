@@ -15,8 +15,14 @@
 // 4. The window grows by one for each acknowledged packet until the first sign of congestion. Then it searches the
 //    window at which the last sign came (as BIC does: Xu, Harfoush, Rhee, INFOCOM 2004): by a quarter of the distance
 //    in each round trip, and beyond it by one packet, then by ever more, up to a sixteenth of the window.
+// 5. A thousand flows that share a link each have room for a part of a packet. A window below one packet means that the
+//    next packet leaves so many round trips after the last one as the window goes into a packet (as in Swift). Such a
+//    window shrinks and grows in proportion to its size.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace rove::transport {
@@ -45,8 +51,8 @@ class AdaptiveWindow {
     uint32_t on_loss(uint32_t cwnd_fixed, const Round& round, uint64_t now_ns);
     // Withdraws a loss: the packet has turned out to have arrived.
     void on_false_alarm() { losses_ -= losses_ != 0; }
-    // Returns the window after a round trip.
-    uint32_t end_round(uint32_t cwnd_fixed, uint32_t initial_fixed, const Round& round, uint64_t now_ns);
+    // Returns the window after a round trip. `share_fixed` is the result of share().
+    uint32_t end_round(uint32_t cwnd_fixed, uint32_t share_fixed, const Round& round, uint64_t now_ns);
     // Returns the window after a timer that fires again without an answer.
     uint32_t on_timeout(uint32_t cwnd_fixed);
     // Begins again after a pause: the window doubles in each round trip until it is half of the last one.
@@ -54,8 +60,24 @@ class AdaptiveWindow {
 
     bool starts_slowly() const { return growth_ == kOne; }
 
+    static constexpr uint32_t kOne = 1u << 16;      // a packet
+    static constexpr uint32_t kLeast = kOne / 128;  // the least window
+
+    // Returns the share of one of `streams` streams. Without losses or marks, delay reduces no window below its share:
+    // a receiver that shares its core looks like a queue, and needs this much in flight. `initial_fixed` is the share
+    // of a lone stream.
+    static uint32_t share(uint32_t initial_fixed, size_t streams) {
+        return std::max(initial_fixed >> std::min<size_t>(std::bit_width(streams / kAlone), 16), kLeast);
+    }
+    // Returns the time between two packets with a window below a packet. `random` spreads it by half of its length,
+    // because flows that were marked together would otherwise return together.
+    static uint64_t spacing_ns(uint32_t cwnd_fixed, uint64_t srtt_ns, uint64_t random) {
+        const uint64_t apart_ns = (srtt_ns << 16) / cwnd_fixed;
+        return apart_ns / 2 + random % (apart_ns + 1);
+    }
+
   private:
-    static constexpr uint32_t kOne = 1u << 16;
+    static constexpr size_t kAlone = 4;  // fewer streams than this all have the share of a lone one
     static constexpr uint32_t kMarksLast = 64;
 
     bool marked() const { return rounds_unmarked_ < kMarksLast; }
@@ -64,6 +86,7 @@ class AdaptiveWindow {
     uint32_t cut(uint32_t cwnd_fixed, uint32_t percent);
     void plan_growth(uint32_t cwnd_fixed);
 
+    uint32_t least_ = kOne / 8;              // the window is never smaller
     uint32_t growth_ = kOne;                 // for each acknowledged packet, in 1/65536 packets
     uint32_t quiet_rounds_ = 0;              // round trips since the last sign of congestion
     uint32_t last_most_ = ~0u;               // the window at the last sign of congestion, or the end of slow start

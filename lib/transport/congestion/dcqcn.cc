@@ -16,6 +16,7 @@ constexpr uint32_t raised(uint32_t alpha) {
 }  // namespace
 
 const char* invalid(const DcqcnConfig& config) {
+    if (config.line_rate_bytes_per_s == 0) return nullptr;
     if (config.min_rate_bytes_per_s > config.line_rate_bytes_per_s)
         return "min_rate_bytes_per_s: at most line_rate_bytes_per_s";
     if (config.additive_bytes_per_s > config.line_rate_bytes_per_s)
@@ -27,7 +28,7 @@ void Dcqcn::on_cnp(const DcqcnConfig& config, uint64_t now_ns) {
     const bool first = !limited_;
     if (first) {
         limited_ = true;
-        target_ = rate_ = config.line_rate_bytes_per_s;
+        target_ = rate_ = line_rate(config);
         alpha_ = kOne;
         next_send_ns_ = last_alpha_ns_ = last_rate_ns_ = last_cut_ns_ = now_ns;
     } else {
@@ -49,7 +50,7 @@ void Dcqcn::on_cnp(const DcqcnConfig& config, uint64_t now_ns) {
 }
 
 void Dcqcn::cut(const DcqcnConfig& config, uint64_t now_ns) {
-    rate_ = std::max(config.min_rate_bytes_per_s,
+    rate_ = std::max(std::min(config.min_rate_bytes_per_s, line_rate(config)),
                      rate_ - static_cast<uint64_t>((static_cast<__uint128_t>(rate_) * alpha_) >> 17));
     last_rate_ns_ = now_ns;
     bytes_ = 0;
@@ -107,11 +108,11 @@ void Dcqcn::increase(const DcqcnConfig& config) {
         // After fast recovery the target grows: additively, or by the hyper step once both counters have passed F.
         const bool hyper = is_paper ? std::min(time_steps_, byte_steps_) > f : time_steps_ > f + 1;
         target_ += hyper ? config.hyper_bytes_per_s : config.additive_bytes_per_s;
-        target_ = std::min(target_, config.line_rate_bytes_per_s);
+        target_ = std::min(target_, line_rate(config));
     }
     rate_ = (target_ + rate_) / 2;  // equation 3
     // Back at line rate the flow is free again, because the halving above only approaches that rate.
-    if (is_paper && rate_ >= config.line_rate_bytes_per_s - config.additive_bytes_per_s) limited_ = false;
+    if (is_paper && rate_ + config.additive_bytes_per_s >= line_rate(config)) limited_ = false;
 }
 
 void Dcqcn::on_sent(const DcqcnConfig& config, uint32_t bytes, uint64_t now_ns) {

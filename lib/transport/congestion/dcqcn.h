@@ -23,16 +23,16 @@ enum class DcqcnReaction : uint8_t { kPaper, kHpcc };
 
 struct DcqcnConfig {
     DcqcnReaction reaction = DcqcnReaction::kPaper;
-    uint64_t line_rate_bytes_per_s = 12'500'000'000;  // the rate of a QP at its first CNP, and its limit: 100 Gb/s
-    uint64_t min_rate_bytes_per_s = 12'500'000;       // 100 Mb/s
-    uint64_t cnp_interval_ns = 50'000;                // paper: one CNP per 50 us and flow
-    uint64_t decrease_interval_ns = 4'000;            // kHpcc: at most one cut in this interval
-    uint64_t alpha_timer_ns = 55'000;                 // paper
-    uint64_t rate_timer_ns = 55'000;                  // paper's recommended T (section 5)
-    uint64_t byte_counter = 10'000'000;               // paper: 10 MB
-    uint64_t additive_bytes_per_s = 5'000'000;        // paper: 40 Mb/s
-    uint64_t hyper_bytes_per_s = 50'000'000;          // 10 x additive
-    uint32_t fast_recovery_steps = 5;                 // paper: F
+    uint64_t line_rate_bytes_per_s = 0;          // the rate of a QP at its first CNP, and its limit; 0: the port's own
+    uint64_t min_rate_bytes_per_s = 12'500'000;  // 100 Mb/s
+    uint64_t cnp_interval_ns = 50'000;           // paper: one CNP per 50 us and flow
+    uint64_t decrease_interval_ns = 4'000;       // kHpcc: at most one cut in this interval
+    uint64_t alpha_timer_ns = 55'000;            // paper
+    uint64_t rate_timer_ns = 55'000;             // paper's recommended T (section 5)
+    uint64_t byte_counter = 10'000'000;          // paper: 10 MB
+    uint64_t additive_bytes_per_s = 5'000'000;   // paper: 40 Mb/s
+    uint64_t hyper_bytes_per_s = 50'000'000;     // 10 x additive
+    uint32_t fast_recovery_steps = 5;            // paper: F
     // Counts a packet that arrived out of order as a CNP, like ConWeave's public simulator, whose NICs report it with a
     // flag in the (negative) acknowledgement. The sender sees a sequence NAK, or an ACK for a packet that is not the
     // oldest.
@@ -44,7 +44,11 @@ const char* invalid(const DcqcnConfig& config);
 
 class Dcqcn {
   public:
+    static constexpr uint64_t kUnknownPortRate = 12'500'000'000;  // 100 Gb/s
+
     bool limited() const { return limited_; }
+    // Sets the rate of the port, which holds unless the configuration has another.
+    void set_port_rate(uint64_t bytes_per_s) { port_rate_ = bytes_per_s; }
 
     // Handles a CNP: cuts the rate, or sets the flag (kHpcc).
     void on_cnp(const DcqcnConfig& config, uint64_t now_ns);
@@ -55,6 +59,9 @@ class Dcqcn {
     uint64_t rate_bytes_per_s() const { return rate_; }
 
   private:
+    uint64_t line_rate(const DcqcnConfig& config) const {
+        return config.line_rate_bytes_per_s != 0 ? config.line_rate_bytes_per_s : port_rate_;
+    }
     void cut(const DcqcnConfig& config, uint64_t now_ns);
     void increase(const DcqcnConfig& config);
     void catch_up(const DcqcnConfig& config, uint64_t now_ns);
@@ -65,6 +72,7 @@ class Dcqcn {
     bool cnp_since_alpha_ = false, cnp_since_cut_ = false;
     uint32_t alpha_ = 1u << 16;  // 16.16 fixed point: 1.0
     uint64_t rate_ = 0, target_ = 0;
+    uint64_t port_rate_ = kUnknownPortRate;
     uint64_t next_send_ns_ = 0;
     uint64_t last_alpha_ns_ = 0, last_rate_ns_ = 0;
     uint64_t last_cut_ns_ = 0;  // kHpcc: the last tick before a CNP of the clock that cuts

@@ -40,6 +40,7 @@ class Destination {
     LeastRoundTrip least;
     uint64_t srtt_ns = 0;   // the round trip of the stream that measured last; 0: none
     uint32_t users = 0;     // streams
+    uint32_t busy = 0;      // streams that are `busy`
     uint64_t noted_ns = 0;  // the time of the last add_path()
 
   private:

@@ -88,12 +88,15 @@ void Paths::acquire(SendStream& stream) {
     stream.records = free_rings_.back().records;
     if (free_rings_.back().user != &stream) stream.recorded = stream.nxt;
     free_rings_.pop_back();
+    stream.destination->busy += !std::exchange(stream.busy, true);
     std::fill_n(lost_bits(stream), (config_.max_window + 63) / 64, uint64_t{0});
 }
 
 void Paths::release(SendStream& stream) {
-    if (stream.records != nullptr) free_rings_.push_back({stream.records, &stream});
+    if (stream.records == nullptr) return;
+    free_rings_.push_back({stream.records, &stream});
     stream.records = nullptr;
+    if (!is_below_packet(stream)) stream.destination->busy -= std::exchange(stream.busy, false);
 }
 
 // Handles ACKs that may let no packet out. Without a window they are used up, and without data they are kept (note 3).
@@ -158,8 +161,8 @@ void Paths::end_round(SendStream& stream, uint64_t now_ns) {
     Destination& destination = *stream.destination;
     if (stream.round_least != UINT32_MAX) destination.least.add(uint64_t{stream.round_least} << 6, now_ns);
     destination.srtt_ns = stream.srtt_ns;
-    stream.cwnd_fixed =
-        stream.window.end_round(stream.cwnd_fixed, floor_fixed(), round_of(stream, stream.round_least), now_ns);
+    const uint32_t share = AdaptiveWindow::share(floor_fixed(), destination.busy);
+    stream.cwnd_fixed = stream.window.end_round(stream.cwnd_fixed, share, round_of(stream, stream.round_least), now_ns);
     stream.round_end = stream.nxt;
     stream.round_before = std::exchange(stream.round_least, UINT32_MAX);
     stream.undo_fixed = 0;
@@ -181,7 +184,9 @@ uint16_t Paths::known_vp(SendStream& stream, bool may_explore) {
 
 bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint64_t now_ns) {
     const Psn psn(entry.psn);
-    if (psn >= stream.nxt || stream.nxt - psn > static_cast<int32_t>(2 * config_.max_window)) [[unlikely]] {
+    // A peer does not choose our paths: it may only echo those of the stream.
+    if (psn >= stream.nxt || stream.nxt - psn > static_cast<int32_t>(2 * config_.max_window) || !owns(stream, entry.vp))
+        [[unlikely]] {
         ++counters_.stale_acks;
         return false;
     }
@@ -271,6 +276,8 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             stream.moved_ns = now_ns;
             ++counters_.slow_acks;
             destination.remove_path(vp);
+            vp = known_vp(stream, false);
+        } else if (entry.ece && stream.cwnd_fixed < 2 * kOne) {
             vp = known_vp(stream, false);
         } else if (!nack && now_ns - destination.noted_ns > stream.srtt_ns / 16) {
             destination.noted_ns = now_ns;

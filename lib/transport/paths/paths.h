@@ -81,10 +81,10 @@ struct PathsCounters {
     uint64_t unused = 0;           // MP-7: ACKs that were lost because there was nothing to send
     uint64_t recycled = 0;         // BX-7: packets on a path that an ACK came from
     uint64_t freezes = 0;          // BX-8
-    uint64_t paced = 0;            // BX-6, BX-11: how often a packet waited for its time
+    uint64_t paced = 0;            // BX-6, BX-11, BX-12: how often a packet waited for its time
     uint64_t surplus = 0;          // MP-7: ACKs that were lost because too many others were kept
     uint64_t restarts = 0;         // MP-8
-    uint64_t stale_acks = 0;       // ACKs for packets that are no longer, or never were, in flight
+    uint64_t stale_acks = 0;       // ACKs for packets that are no longer, or never were, in flight, or on others' paths
 };
 
 struct Departure {
@@ -111,6 +111,7 @@ class Paths {
         if (!stream.started) return;
         counters_.abandoned += in_flight(stream);
         release(stream);
+        stream.destination->busy -= stream.busy;
         --std::exchange(stream.destination, nullptr)->users;
         --streams_;
         stream.started = false;
@@ -134,9 +135,9 @@ class Paths {
     // Records that the packet left with `bytes` on the wire.
     void sent(SendStream& stream, const Departure& departure, uint64_t now_ns, uint32_t bytes = 0);
 
-    // Applies an entry of an acknowledgement. Returns false if it concerns no packet that was sent. A NACK or error for
-    // a packet that was acknowledged before withdraws that: the packet was held, and could not be taken when it was
-    // due.
+    // Applies an entry of an acknowledgement. Returns false if it concerns no packet or path of the stream. A NACK or
+    // error for a packet that was acknowledged before withdraws that: the packet was held, and could not be taken when
+    // it was due.
     bool acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint64_t now_ns);
     // Applies up to `count` entries in wire format like acknowledge(), as long as each of them states only that the
     // next packet arrived. Returns how many were applied.
@@ -204,6 +205,15 @@ class Paths {
         return stream.records[psn.value() & (config_.max_window - 1)];
     }
     uint32_t floor_fixed() const { return config_.initial_window << 16; }
+    // BX-12: with a window below a packet, one packet leaves after the other, at its time.
+    static bool is_below_packet(const SendStream& stream) { return stream.cwnd_fixed < kOne; }
+    // Returns the latest round trip. With one packet in each of many round trips, the smoothed one is out of date.
+    static uint64_t latest_rtt_ns(const SendStream& stream) {
+        return stream.front_rtt != 0 ? uint64_t{stream.front_rtt} << 6 : stream.srtt_ns;
+    }
+    static bool may_leave_alone(const SendStream& stream) {
+        return is_below_packet(stream) && stream.nxt - stream.una == static_cast<int32_t>(stream.inflate);
+    }
     bool is_mp_rdma() const { return config_.control == PathsConfig::Control::kMpRdma; }
     uint64_t draw();
     void restart(SendStream& stream);
@@ -217,7 +227,10 @@ class Paths {
                stream.awnd() + static_cast<int32_t>(stream.lost) > 0;
     }
     static bool is_silent(const SendStream& stream, uint64_t now_ns) {
-        return now_ns - stream.last_ack_ns > kIdleRoundTrips * stream.srtt_ns;
+        uint64_t wait_ns = kIdleRoundTrips * stream.srtt_ns;
+        if (is_below_packet(stream)) [[unlikely]]
+            wait_ns = (wait_ns << 16) / stream.cwnd_fixed;
+        return now_ns - stream.last_ack_ns > wait_ns;
     }
     // Takes a sample of the round trip from the ACK of a packet that was sent once. `age` is in ticks.
     static void measure(uint64_t& srtt_ns, uint64_t& rttvar_ns, uint32_t age) {
@@ -322,9 +335,12 @@ class Paths {
     bool depart_by_rules(SendStream& stream, uint32_t bytes, uint64_t now_ns, uint16_t& vp);
     // Chooses a path without clocks (BX-5).
     bool choose_path(SendStream& stream, uint64_t now_ns, Departure& departure);
-    // Returns true if packets are spaced in time (BX-11).
+    // Returns true if packets are spaced in time (BX-11, BX-12).
     bool is_spaced_out(const SendStream& stream) const {
-        return stream.nscc.round_trips_apart() != 1 && stream.cwnd_fixed <= kOne;
+        return is_below_packet(stream) || (stream.nscc.round_trips_apart() != 1 && stream.cwnd_fixed == kOne);
+    }
+    bool owns(const SendStream& stream, uint16_t vp) const {
+        return vp >= kFirstVp && static_cast<uint32_t>((vp - stream.first_vp) & (kVps - 1)) < config_.vps;
     }
     void space_out(SendStream& stream);
     void take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint64_t rtt_ns, uint64_t now_ns);

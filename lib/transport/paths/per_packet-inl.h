@@ -18,7 +18,7 @@ inline bool Paths::choose(SendStream& stream, bool more, uint64_t now_ns, Depart
         departure.psn - stream.una < reach) {
         return true;
     }
-    if (stream.awnd() <= 0) return false;
+    if (stream.awnd() <= 0 && !may_leave_alone(stream)) return false;
     if (!more || stream.nxt - stream.una >= reach) {
         if (!stream.outstanding() || !mark_early(stream, now_ns)) return false;
         departure.psn = first_lost(stream);
@@ -37,6 +37,10 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
         ++counters_.restarts;
     }
     stream.starved = false;
+    if (is_below_packet(stream) && stream.pace_ns > now_ns) [[unlikely]] {
+        ++counters_.paced;
+        return false;
+    }
     if (!choose(stream, more, now_ns, departure)) {
         pass_clocks(stream, more, now_ns);
         return false;
@@ -46,7 +50,10 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
     if (stream.clock_count != 0) {
         const SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
         departure.vp = clock.vp;
-        if (is_adaptive_ && !stream.outstanding()) return true;     // BX-13: never the only packet on an unknown path
+        // BX-13: never the only packet on an unknown path. A small window would otherwise never leave a busy path.
+        if (is_below_packet(stream) && stream.destination->knows_paths())
+            departure.vp = stream.destination->next_path();
+        if (is_adaptive_ && !stream.outstanding()) return true;
         if (stream.grown && clock.uses != 0 && !departure.again) {  // BX-4
             departure.vp = random_vp(stream);
             stream.grown = false;
@@ -65,7 +72,7 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
         return true;
     }
     if (!is_clocked_) return choose_path(stream, now_ns, departure);
-    if (stream.credits != 0) {
+    if (stream.credits != 0 || is_below_packet(stream)) {
         departure.vp = is_adaptive_ ? known_vp(stream, stream.outstanding()) : random_vp(stream);
         return true;
     }
@@ -103,6 +110,8 @@ inline void Paths::sent(SendStream& stream, const Departure& departure, uint64_t
         restart_timer(stream, now_ns);
     }
     stream.burst_ns = 0;
+    if (is_below_packet(stream)) [[unlikely]]
+        stream.pace_ns = now_ns + AdaptiveWindow::spacing_ns(stream.cwnd_fixed, latest_rtt_ns(stream), draw());
     if (stream.clock_count == 0) {
         if (stream.credits != 0) --stream.credits;
         if (stream.rate.limited()) stream.rate.on_sent(dcqcn_, bytes, now_ns);

@@ -104,6 +104,7 @@ struct SendStream {
     uint32_t recovery_order = 0;  // number of the first transmission since recovery began
     bool recovering = false;
     bool started = false;
+    bool busy = false;             // has packets in flight, or waits for its turn with a window below a packet
     uint16_t first_vp = kFirstVp;  // the first of its paths
     bool grown = false;            // BX-4: the window grew by a packet, which will take a random path
     bool starved = false;          // data and window were available, but no ACK let a packet out
@@ -147,7 +148,8 @@ struct SendStream {
     // The state for controls and choices other than MP-RDMA's own (BX-5), which uses clocks instead.
     Entropies entropies;
     Dcqcn rate;
-    uint64_t pace_ns = 0;  // when the next packet may leave: with BX-6, if one has asked; with BX-11, 0 means at once
+    // When the next packet may leave: with BX-6, if one has asked; with BX-11 and BX-12, 0 means at once.
+    uint64_t pace_ns = 0;
     uint64_t notified_ns = 0;  // BX-6: when `rate` was last told about a mark
     Nscc nscc;
 

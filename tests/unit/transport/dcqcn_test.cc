@@ -27,6 +27,9 @@ struct Reaction : ::testing::Test {
     }
 };
 struct Paper : Reaction {};
+struct OfThePort : Reaction {
+    OfThePort() { config.line_rate_bytes_per_s = 0; }
+};
 struct Hpcc : Reaction {
     Hpcc() { config.reaction = DcqcnReaction::kHpcc; }
 };
@@ -45,6 +48,28 @@ TEST_F(Paper, APacketThatIsLateIsMadeUpFor) {
     rate.on_cnp(config, 10'000);
     part_at(11'000);
     EXPECT_NEAR(static_cast<double>(rate.next_send_ns()), 10'250, 5);
+}
+
+// A QP of a port of 10 Gb/s that started at 100 Gb/s would not be slowed down by its first three CNPs.
+TEST_F(OfThePort, TheFirstCnpHalvesItsRate) {
+    rate.set_port_rate(1'250'000'000);
+    rate.on_cnp(config, 10);
+    EXPECT_NEAR(static_cast<double>(rate.rate_bytes_per_s()), 625'000'000, 1e6);
+}
+
+TEST_F(OfThePort, ARateInTheConfigurationComesFirst) {
+    config.line_rate_bytes_per_s = kLine;
+    rate.set_port_rate(1'250'000'000);
+    rate.on_cnp(config, 10);
+    EXPECT_NEAR(part_at(10), 1. / 2, 0.01);
+}
+
+// The least rate of the configuration exceeds what the port has.
+TEST_F(OfThePort, ASlowPortKeepsItsRate) {
+    config.min_rate_bytes_per_s = 12'500'000;
+    rate.set_port_rate(1'250'000);
+    rate.on_cnp(config, 10);
+    EXPECT_EQ(rate.rate_bytes_per_s(), 1'250'000u);
 }
 
 TEST_F(Hpcc, APacketThatIsLateIsNot) {

@@ -137,7 +137,7 @@ TEST_F(DcqcnPaths, BX6_AMarkCutsTheRateAndPacketsWaitForIt) {
     now += kRtt;
     ack(left[0], left[0].psn + 1, true);
     ASSERT_TRUE(stream.rate.limited());
-    EXPECT_EQ(stream.rate.rate_bytes_per_s(), DcqcnConfig{}.line_rate_bytes_per_s / 2);
+    EXPECT_EQ(stream.rate.rate_bytes_per_s(), Dcqcn::kUnknownPortRate / 2);
     Departure d;
     ASSERT_TRUE(paths.next(stream, true, now, d));
     constexpr uint32_t kBytes = 62'500;  // 10 us at that rate

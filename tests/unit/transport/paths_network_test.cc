@@ -119,7 +119,7 @@ struct PathsNetwork {
         ASSERT_EQ(lost, stream.lost);
         ASSERT_LE(stream.una, receiver.expected);
         ASSERT_LE(stream.nxt - stream.una, static_cast<int32_t>(paths.config().max_window));
-        ASSERT_GE(stream.cwnd(), 1u);
+        ASSERT_GE(stream.cwnd_fixed, AdaptiveWindow::kLeast);
     }
     bool done() const { return stream.una - first == static_cast<int32_t>(total); }
     // Runs until all is acknowledged, or `horizon_ns` later. Returns the time that it took.
