@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "port/port_kind.h"
 #include "port/port_name.h"
 
 namespace rove::bridge {
@@ -38,9 +39,10 @@ Gateway parse_gateway(const std::string& text) {
 }
 
 void check_port(const std::string& port) {
-    if (datapath::is_mesh(port))
+    const datapath::PortKind* const kind = datapath::kind_of(port);
+    if (kind == &datapath::mesh_kind)
         refuse("--port: a mesh has no ARP, by which members could be found. Name another port");
-    if (port == "udp" || port.starts_with("udp:"))
+    if (kind == &datapath::udp_kind)
         refuse("--port: the sockets of '" + port +
                "' have the kernel's addresses, and members have their own. Allowed: "
                "a port that carries frames, such as interface:NAME or net_af_packet0,iface=NAME");

@@ -86,8 +86,8 @@ std::string Bridge::open_ports(const Settings& settings) {
                                         static_cast<uint16_t>(buffer_bytes + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY);
     }
     if (pool_ == nullptr) return "no memory for packets; allowed: more by EAL's -m";
-    const datapath::LinkPort::Environment environment{event_loop_, *this, pool_, datapath::frame_room_bytes(device.mtu),
-                                                      true};
+    const datapath::PortEnvironment environment{event_loop_, *this, pool_, datapath::frame_room_bytes(device.mtu),
+                                                true};
     uplink_ = datapath::open_port(0, device, environment, {pool_}, &error);
     if (uplink_ == nullptr) return error;
     wire::MacAddress mac = device.mac.value_or(uplink_->mac());

@@ -12,10 +12,14 @@
 
 #include "base/files.h"
 #include "link/address.h"
+#include "port/port_kind.h"
 
 namespace rove::datapath {
 
 namespace {
+
+#define ROVE_KIND(kind) &kind##_kind,
+constexpr const PortKind* kKinds[] = {ROVE_PORT_KINDS(ROVE_KIND)};
 
 // Returns the MAC of a network interface of the kernel.
 std::optional<wire::MacAddress> interface_mac(const std::string& name) {
@@ -38,27 +42,34 @@ std::string driver_of(std::string_view port) {
     return std::string(name.substr(0, name.find_last_not_of("0123456789") + 1));
 }
 
-bool is_mesh(std::string_view port) {
-    return port == "mesh" || port.starts_with("mesh:");
+const PortKind* kind_of(std::string_view port) {
+    for (const PortKind* const kind : kKinds) {
+        if (!port.starts_with(kind->name)) continue;
+        const std::string_view rest = port.substr(kind->name.size());
+        if (rest.starts_with(':') || (rest.empty() && !kind->needs_argument)) return kind;
+    }
+    return nullptr;
 }
 
-bool is_memif(std::string_view port) {
-    return port.starts_with("memif:");
+std::string port_forms() {
+    std::string forms;
+    for (const PortKind* const kind : kKinds) forms.append(forms.empty() ? "" : ", ").append(kind->forms);
+    return forms;
 }
 
-bool is_interface(std::string_view port) {
-    return port.starts_with("interface:");
+bool is_ethdev(std::string_view port) {
+    return kind_of(port) == nullptr;
 }
 
-bool is_udp(std::string_view port) {
-    return port == "udp" || port.starts_with("udp:");
+std::string_view without_options(std::string_view port) {
+    const PortKind* const kind = kind_of(port);
+    return kind != nullptr && kind->argument_has_commas ? port : port.substr(0, port.find(','));
 }
 
 std::string port_argument(std::string_view port) {
-    const size_t colon = port.find(':');
-    if (colon == std::string_view::npos) return {};
-    // The name of a folder may contain commas.
-    return std::string(port.substr(colon + 1, is_mesh(port) ? port.npos : port.find(',') - colon - 1));
+    const std::string_view name = without_options(port);
+    const size_t colon = name.find(':');
+    return std::string(colon == name.npos ? std::string_view() : name.substr(colon + 1));
 }
 
 std::string argument(std::string_view port, std::string_view key) {
@@ -87,7 +98,8 @@ bool is_peer_to_peer(std::string_view driver) {
 }
 
 std::string kernel_interface(const DeviceConfig& config) {
-    if (is_interface(config.port)) return port_argument(config.port);
+    const PortKind* const kind = kind_of(config.port);
+    if (kind != nullptr && kind->is_kernel_interface) return port_argument(config.port);
     const std::string driver = driver_of(config.port);
     const bool has_one = driver == "net_af_packet" || driver == "net_af_xdp" || driver == "net_tap";
     return has_one ? argument(config.port, "iface") : std::string();
@@ -113,13 +125,14 @@ std::string sysfs_device(const DeviceConfig& config) {
 
 std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config) {
     if (config.mac) return config.mac;
-    if (is_interface(config.port)) return interface_mac(port_argument(config.port));
+    const PortKind* const kind = kind_of(config.port);
+    if (kind != nullptr && kind->is_kernel_interface) return interface_mac(port_argument(config.port));
     if (config.addresses.empty()) return std::nullopt;
     const std::string driver = driver_of(config.port);
     std::optional<wire::MacAddress> mac = wire::MacAddress{};
     if (driver == "net_af_packet" || driver == "net_af_xdp")
         mac = interface_mac(argument(config.port, "iface"));
-    else if (is_ethdev(config.port) && !is_peer_to_peer(driver) && driver != "net_tap")
+    else if (kind == nullptr && !is_peer_to_peer(driver) && driver != "net_tap")
         return std::nullopt;
     // RdmaInterface does the same where a port has no MAC of its own.
     if (mac == wire::MacAddress{}) mac = derived_mac(parse_subnet(config.addresses.front())->address);

@@ -15,22 +15,12 @@ namespace rove::datapath {
 // EAL's name of such a port is its driver's name and a number.
 std::string driver_of(std::string_view port);
 
-// Returns true if the port is of this kind. These kinds are rove's own: "mesh" and "mesh:FOLDER" (mesh.h),
-// "memif:SOCKET,..." (memif.h), "interface:NAME" (interface.h), "udp" and "udp:ADDRESS" (udp.h). port_argument()
-// returns the text behind the colon, or "".
-bool is_mesh(std::string_view port);
-bool is_memif(std::string_view port);
-bool is_interface(std::string_view port);
-bool is_udp(std::string_view port);
+// Returns the port without its options: "memif:SOCKET" for "memif:SOCKET,role=server".
+std::string_view without_options(std::string_view port);
+// Returns the text behind the colon of a port of rove's own, without options, or "".
 std::string port_argument(std::string_view port);
 // Returns true if DPDK drives the port, so that EAL needs its name.
-inline bool is_ethdev(std::string_view port) {
-    return !is_mesh(port) && !is_memif(port) && !is_interface(port) && !is_udp(port);
-}
-// Returns true if the port supplies its addresses where the configuration has no addresses.
-inline bool has_own_addresses(std::string_view port) {
-    return is_mesh(port) || is_interface(port) || is_udp(port);
-}
+bool is_ethdev(std::string_view port);
 
 // Returns the value of an argument of a virtual port, or "" if the argument is missing.
 std::string argument(std::string_view port, std::string_view key);

@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "config/table.h"
 #include "link/address.h"
-#include "port/kernel_interface/udp_sockets.h"
+#include "port/port_kind.h"
 #include "port/port_name.h"
 #include "port/segmentation/segmentation.h"
 #include "transport/qp_table.h"
@@ -185,18 +185,6 @@ std::optional<std::string> read_gateway(Table& table, const char* key, bool ipv4
     return gateway;
 }
 
-// Reads a port that consists of the kernel's sockets. Refuses keys for tasks of the kernel.
-void read_udp(Table& table, DeviceConfig& device, const char* port_allowed) {
-    for (const char* key : {"addresses", "gateway_ipv4", "gateway_ipv6", "mac", "neighbour", "queues", "vlan"})
-        if (table.any(key) != nullptr)
-            table.refuse(table.node(key), key, "none with port = \"udp\": the kernel decides");
-    // For the protocol, every host is on the port's link, because the kernel determines the next hop.
-    for (const std::string& address : udp_addresses(device.port)) device.addresses.push_back(address + "/0");
-    if (device.port != "udp" &&
-        (device.addresses.empty() || is_multicast(parse_subnet(device.addresses.front())->address)))
-        table.refuse(table.node("port"), "port", port_allowed);
-}
-
 constexpr const char* kNameAllowed = "\"rove-\" and letters, digits, '-', '_' or '.', 63 in all, such as \"rove-eth0\"";
 std::optional<std::string> parse_name(std::string_view name) {
     constexpr size_t kMaxBytes = 63;  // IBV_SYSFS_NAME_MAX, with the zero byte
@@ -211,22 +199,25 @@ std::optional<std::string> parse_name(std::string_view name) {
 DeviceConfig read_device(Table table) {
     DeviceConfig device;
     device.name = table.parsed("name", kNameAllowed, parse_name).value_or("");
-    constexpr const char* kPortAllowed =
-        "\"mesh\", \"mesh:FOLDER\", \"interface:NAME\", \"udp\", \"udp:ADDRESS\", \"memif:SOCKET,role=server\", an EAL "
-        "vdev such as \"net_tap0,iface=...\" or a PCI address";
-    table.require("port", kPortAllowed);
-    device.port = *table.string("port", kPortAllowed);
-    if (runs_code(device.port)) table.refuse(table.node("port"), "port", kPortAllowed);
-    if (is_interface(device.port))
+    const std::string port_allowed = port_forms() + ", an EAL vdev such as \"net_tap0,iface=...\" or a PCI address";
+    table.require("port", port_allowed);
+    device.port = *table.string("port", port_allowed);
+    if (runs_code(device.port)) table.refuse(table.node("port"), "port", port_allowed);
+    const PortKind* const kind = kind_of(device.port);
+    if (kind != nullptr && kind->without_keys != nullptr)
         for (const char* key : {"addresses", "gateway_ipv4", "gateway_ipv6", "mac", "vlan", "queues", "neighbour"})
             if (const toml::node* const given = table.any(key); given != nullptr)
-                table.refuse(*given, key, "none for an interface: it is the kernel's (ip address, ip route, ip link)");
-    if (!has_own_addresses(device.port)) table.require("addresses", kAddressAllowed);
-    if (is_udp(device.port))
-        read_udp(table, device, kPortAllowed);
-    else
+                table.refuse(*given, key, kind->without_keys);
+    const bool has_own_addresses = kind != nullptr && kind->has_own_addresses;
+    if (!has_own_addresses) table.require("addresses", kAddressAllowed);
+    if (kind != nullptr && kind->addresses != nullptr) {
+        const auto addresses = kind->addresses(device.port);
+        if (!addresses) table.refuse(table.node("port"), "port", port_allowed);
+        device.addresses = *addresses;
+    } else {
         device.addresses = table.strings("addresses", kAddressAllowed);
-    if ((device.addresses.empty() && !has_own_addresses(device.port)) || device.addresses.size() > 64)
+    }
+    if ((device.addresses.empty() && !has_own_addresses) || device.addresses.size() > 64)
         table.refuse(table.node("addresses"), "addresses", std::string("1 to 64 ") + kAddressAllowed);
     std::set<wire::Gid> known;
     for (const std::string& address : device.addresses) {
@@ -252,7 +243,10 @@ DeviceConfig read_device(Table table) {
 }
 
 void limit_paths(Config& config) {
-    const auto in_trains = [](const DeviceConfig& device) { return is_udp(device.port) || is_interface(device.port); };
+    const auto in_trains = [](const DeviceConfig& device) {
+        const PortKind* const kind = kind_of(device.port);
+        return kind != nullptr && kind->has_segmentation;
+    };
     transport::PathsConfig& paths = config.transport.paths;
     if (paths.vps == transport::kVps && std::ranges::any_of(config.devices, in_trains)) paths.vps = kTrainPaths;
 }
@@ -283,7 +277,7 @@ std::optional<Config> Config::load(const std::string& file, std::string* error) 
         for (Table& device : table.tables("device")) {
             config.devices.push_back(read_device(device));
             const std::string& port = config.devices.back().port;
-            if (!ports.insert(is_mesh(port) ? port : port.substr(0, port.find(','))).second)
+            if (!ports.emplace(without_options(port)).second)
                 device.refuse(device.node("port"), "port", "a port that no other device has");
             const std::string& name = config.devices.back().name;
             if (!name.empty() && !names.insert(name).second)

@@ -37,6 +37,7 @@
 #include "base/libc.h"
 #include "base/socket_file.h"
 #include "port/port.h"
+#include "port/port_kind.h"
 #include "port/port_name.h"
 #include "runtime/runtime_folder.h"
 
@@ -96,8 +97,8 @@ bool clear_socket(const DeviceConfig& device, std::string* error) {
 // mbufs late.
 uint32_t queue_mbufs(const std::string& port) {
     // Frames are in rings of their own.
-    if (is_udp(port)) return 2 * kDescriptors;
-    if (!is_ethdev(port) || port.rfind("net_memif", 0) == 0) return 0;
+    if (const PortKind* const kind = kind_of(port); kind != nullptr) return kind->queue_mbufs;
+    if (port.rfind("net_memif", 0) == 0) return 0;
     if (port.rfind("net_af_xdp", 0) == 0) return 2 * 2048;  // XSK_RING_{CONS,PROD}__DEFAULT_NUM_DESCS
     return (is_pci(port) ? 3 : 2) * kDescriptors;           // a queue of vmxnet3 has two RX rings
 }
@@ -213,7 +214,8 @@ uint32_t largest_mtu(const Config& config) {
 
 uint32_t pool_mbufs(const Config& config) {
     const bool is_lone = config.workers == 1 && std::ranges::all_of(config.devices, [](const DeviceConfig& device) {
-                             return (is_mesh(device.port) || is_memif(device.port)) && device.impair.none();
+                             const PortKind* const kind = kind_of(device.port);
+                             return kind != nullptr && kind->has_links && device.impair.none();
                          });
     if (is_lone) return kLoneWorkerMbufs;
     uint32_t mbufs = kWorkerMbufs;

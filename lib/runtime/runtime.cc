@@ -254,8 +254,8 @@ std::string Runtime::open() {
     for (const auto& worker : workers_) worker->core(Worker::Hold(*worker)).set_siblings(&workers_);
     link_user_ = std::make_unique<RuntimeLinkObserver>(*this, static_cast<uint16_t>(config_.devices.size()));
     for (DeviceConfig& config : config_.devices) {
-        const LinkPort::Environment environment{event_loop_, *link_user_,  pools_.front(), frame_room_bytes(config.mtu),
-                                                false,       grace_period_};
+        const PortEnvironment environment{event_loop_, *link_user_,  pools_.front(), frame_room_bytes(config.mtu),
+                                          false,       grace_period_};
         std::unique_ptr<Port> port =
             open_port(static_cast<uint16_t>(ports_.size()), config, environment, pools_, &error);
         if (port == nullptr) return config_.file + ": " + error;

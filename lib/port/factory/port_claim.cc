@@ -14,7 +14,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/files.h"
-#include "port/kernel_interface/udp_sockets.h"
+#include "port/port_kind.h"
 #include "port/port_name.h"
 
 namespace rove::datapath {
@@ -72,16 +72,9 @@ std::string PortClaim::identity(const DeviceConfig& config) {
     const std::string& port = config.port;
     const std::string driver = driver_of(port);
     const auto value = [&](const char* key) { return argument(port, key); };
-    if (is_mesh(port)) return {};  // for any number of processes
-    if (is_interface(port)) return "interface " + port_argument(port);
-    if (is_udp(port)) {
-        std::string addresses;
-        for (const std::string& address : udp_addresses(port)) addresses += " " + address;
-        return "udp" + addresses;
-    }
-    if (is_memif(port)) {
-        const bool server = value("role") == "server";
-        return (server ? "memif server " : "memif client ") + port_argument(port) + " " + value("id");
+    if (const PortKind* const kind = kind_of(port); kind != nullptr) {
+        if (kind->is_shared) return {};
+        return kind->identity != nullptr ? kind->identity(config) : std::string(kind->name) + " " + port_argument(port);
     }
     if (driver == "net_memif") {
         const std::string role = value("role"), socket = value("socket"), id = value("id");

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "port/kernel_interface/xdp_queue.h"
+#include "port/port_kind.h"
 #include "port/port_name.h"
 
 namespace rove::datapath {
@@ -313,6 +314,12 @@ void InterfacePort::after_fork_in_child() {
     for (const KernelQueue* const queue : receivers_) ::close(queue->file());
     for (const PacketSender* const sender : senders_) ::close(sender->file());
     kernel_->close();
+}
+
+std::unique_ptr<Port> open_interface_port(uint16_t id, DeviceConfig& config, const PortEnvironment& environment,
+                                          const std::vector<rte_mempool*>& pools, std::string* error) {
+    auto port = std::make_unique<InterfacePort>(id, environment);
+    return port->open(config, pools, error) ? std::move(port) : nullptr;
 }
 
 }  // namespace rove::datapath

@@ -33,7 +33,7 @@ namespace rove::datapath {
 
 class InterfacePort final : public Port {
   public:
-    InterfacePort(uint16_t id, const LinkPort::Environment& environment)
+    InterfacePort(uint16_t id, const PortEnvironment& environment)
         : Port(id), event_loop_(environment.poller), user_(environment.user), for_bridge_(environment.for_bridge) {}
     // Adds the interface's addresses to `config`, and lowers its MTU to one that the interface carries. Each queue
     // belongs to the worker whose pool it uses. Returns false on failure, with the reason in `*error`.

@@ -72,7 +72,7 @@ LinkPort::Link::Link(LinkId number, int socket, const MemifConnection::Settings&
       user(peer_of(socket)),
       bell(settings.bell) {}
 
-LinkPort::LinkPort(uint16_t id, const Environment& environment)
+LinkPort::LinkPort(uint16_t id, const PortEnvironment& environment)
     : Port(id), environment_(environment), spare_(take_spare()) {}
 
 MemifConnection::Settings LinkPort::settings(MemifConnection::Role role) const {

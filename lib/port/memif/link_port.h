@@ -19,6 +19,7 @@
 #include "port/memif/memif_connection.h"
 #include "port/memif/ring.h"
 #include "port/port.h"
+#include "port/port_environment.h"
 
 namespace rove::datapath {
 
@@ -52,15 +53,6 @@ class LinkObserver {
 
 class LinkPort : public Port {
   public:
-    struct Environment {
-        EventLoop& poller;
-        LinkObserver& user;
-        rte_mempool* pool;
-        uint32_t frame_bytes;     // the most that a frame of the port can have
-        bool for_bridge = false;  // the addresses belong to other hosts, and the bridge does ARP and ND (interface.h)
-        transport::GracePeriod& grace = transport::NoReaders::instance();  // the workers' grace period
-    };
-
     bool rings() const override { return true; }
     std::unique_ptr<RxQueue> make_rx_queue(uint16_t) override { return nullptr; }
     std::unique_ptr<TxQueue> make_tx_queue(uint16_t) override { return nullptr; }
@@ -91,7 +83,7 @@ class LinkPort : public Port {
     };
     using Lock = std::lock_guard<std::mutex>;
 
-    LinkPort(uint16_t id, const Environment& environment);
+    LinkPort(uint16_t id, const PortEnvironment& environment);
 
     // The functions below are called with `mutex_` locked.
     MemifConnection::Settings settings(MemifConnection::Role role) const;
@@ -110,7 +102,7 @@ class LinkPort : public Port {
     void end_all();
     void close_all();
 
-    const Environment environment_;
+    const PortEnvironment environment_;
     mutable std::mutex mutex_;      // locked before a worker is held
     std::map<LinkId, Link> links_;  // oldest first
 

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "port/port_kind.h"
 #include "port/port_name.h"
 
 namespace rove::datapath {
@@ -40,7 +41,7 @@ int make_local_socket() {
 
 }  // namespace
 
-MemifPort::MemifPort(uint16_t id, const DeviceConfig& config, const Environment& environment)
+MemifPort::MemifPort(uint16_t id, const DeviceConfig& config, const PortEnvironment& environment)
     : LinkPort(id, environment),
       socket_path_(port_argument(config.port)),
       secret_(argument(config.port, "secret")),
@@ -131,6 +132,12 @@ void MemifPort::close() {
 
 void MemifPort::after_fork_in_child() {
     if (is_server_) ::close(listener_);
+}
+
+std::unique_ptr<Port> open_memif_port(uint16_t id, DeviceConfig& config, const PortEnvironment& environment,
+                                      const std::vector<rte_mempool*>&, std::string* error) {
+    auto port = std::make_unique<MemifPort>(id, config, environment);
+    return port->open(error) ? std::move(port) : nullptr;
 }
 
 }  // namespace rove::datapath

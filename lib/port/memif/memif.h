@@ -14,7 +14,7 @@ namespace rove::datapath {
 
 class MemifPort final : public LinkPort {
   public:
-    MemifPort(uint16_t id, const DeviceConfig& config, const Environment& environment);
+    MemifPort(uint16_t id, const DeviceConfig& config, const PortEnvironment& environment);
     // Creates the socket if this is a server. Returns false if that fails, with the reason in `*error`.
     bool open(std::string* error);
 

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "link/address.h"
+#include "port/port_kind.h"
 #include "port/port_name.h"
 
 namespace rove::datapath {
@@ -343,6 +344,12 @@ void MeshPort::close() {
     if (std::exchange(started_, false)) environment_.poller.remove(folder_->listener());
     folder_->leave();
     close_all();
+}
+
+std::unique_ptr<Port> open_mesh_port(uint16_t id, DeviceConfig& config, const PortEnvironment& environment,
+                                     const std::vector<rte_mempool*>&, std::string* error) {
+    auto port = std::make_unique<MeshPort>(id, environment);
+    return port->open(config, error) ? std::move(port) : nullptr;
 }
 
 }  // namespace rove::datapath

@@ -29,7 +29,7 @@ namespace rove::datapath {
 
 class MeshPort final : public LinkPort {
   public:
-    MeshPort(uint16_t id, const Environment& environment) : LinkPort(id, environment) {}
+    MeshPort(uint16_t id, const PortEnvironment& environment) : LinkPort(id, environment) {}
     // Becomes a member. If `config` has no addresses, free ones are chosen and written there. Returns false, with the
     // reason in `*error`, if the folder cannot be used or another member has an address.
     bool open(DeviceConfig& config, std::string* error);

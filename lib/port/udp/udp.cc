@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "link/address.h"
+#include "port/port_environment.h"
+#include "port/port_kind.h"
 #include "port/udp/udp_queues.h"
 
 namespace rove::datapath {
@@ -175,6 +177,12 @@ PortStatistics UdpPort::statistics() const {
     statistics.rx_missed = missed_;
     for (size_t i = 0; i < receivers_.size(); ++i) statistics.rx_missed += dropped_by(receivers_[i].file.get());
     return statistics;
+}
+
+std::unique_ptr<Port> open_udp_port(uint16_t id, DeviceConfig& config, const PortEnvironment& environment,
+                                    const std::vector<rte_mempool*>&, std::string* error) {
+    auto port = std::make_unique<UdpPort>(id, environment.pool, environment.poller, environment.grace);
+    return port->open(config, error) ? std::move(port) : nullptr;
 }
 
 }  // namespace rove::datapath

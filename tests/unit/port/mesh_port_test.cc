@@ -41,7 +41,7 @@ bool within(std::chrono::seconds time, auto&& holds) {
 class Member : public LinkObserver {
   public:
     explicit Member(const std::string& folder, const std::string& address = "", bool bridge = false)
-        : port_(0, LinkPort::Environment{event_loop_, *this, nullptr, 4352}) {
+        : port_(0, PortEnvironment{event_loop_, *this, nullptr, 4352}) {
         DeviceConfig config;
         config.port = "mesh:" + folder;
         if (!address.empty()) config.addresses = {address + "/16"};
