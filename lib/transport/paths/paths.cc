@@ -184,7 +184,7 @@ uint16_t Paths::known_vp(SendStream& stream, bool may_explore) {
 
 bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint64_t now_ns) {
     const Psn psn(entry.psn);
-    // A peer does not choose our paths: it may only echo those of the stream.
+    // Otherwise the peer would choose the paths.
     if (psn >= stream.nxt || stream.nxt - psn > static_cast<int32_t>(2 * config_.max_window) || !owns(stream, entry.vp))
         [[unlikely]] {
         ++counters_.stale_acks;
