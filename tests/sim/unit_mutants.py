@@ -8,6 +8,7 @@ PATHS, RECOVERY, PER_PACKET, PATHS_H = (f"lib/transport/paths/{name}"
                                         for name in ("paths.cc", "recovery.cc", "per_packet-inl.h", "paths.h"))
 ROUND_TRIP = "lib/transport/round_trip.h"
 NSCC = "lib/transport/congestion/nscc.cc"
+WINDOW = "lib/transport/congestion/adaptive_window.cc"
 SLOW_PATH = "        if (!entry.retx) {\n            ++counters_.slow_acks"
 HYBRID, HYBRID_H, ARENA, STATIC, SLOTS = (f"lib/transport/reorder/{name}" for name in (
     "hybrid_bitmap.cc", "hybrid_bitmap.h", "arena.cc", "static_bitmap.h", "slots.h"))
@@ -97,10 +98,14 @@ UNIT_MUTANTS = {
             RECOVERY, "stream.cwnd_fixed = stream.nscc.on_timeout(", "stream.nscc.on_timeout("),
         "BX-11: packets do not wait for their time": (
             PATHS, "if (is_spaced_out(stream) && stream.pace_ns > now_ns) {", "if (false) {"),
-        "BX-11: after a pause as well": (PATHS_H, " != 1 && stream.cwnd_fixed <= kOne;", " != 1;"),
+        "BX-11: after a pause as well": (PATHS_H, " != 1 && stream.cwnd_fixed == kOne);", " != 1);"),
         "BX-11: the wait is taken for a timeout": (RECOVERY, "    if (is_spaced_out(stream)) {", "    if (false) {"),
         "BX-11: answers to the window before count": (NSCC, " && now_ns - shrunk_ns_ >= base_rtt_ns_ << apart_", ""),
         "BX-11: marks halve the time, too": (NSCC, "        if (!marked) apart_ =", "        apart_ ="),
+        "BX-12: a part of a packet is a packet": (
+            PER_PACKET, "    if (is_below_packet(stream) && stream.pace_ns > now_ns) [[unlikely]] {", "    if (false) {"),
+        "BX-12: nothing leaves with a part of a packet": (PER_PACKET, " && !may_leave_alone(stream)) return", ") return"),
+        "the peer chooses paths": (PATHS, " || !owns(stream, entry.vp))", ")"),
         "EU-4: a SACK that was taken back is believed": (PATHS, "packet.acked || packet.withdrawn", "packet.acked"),
         "records are not there in time": (
             PATHS, "    if (chunks_.size() * kRingsOfAChunk < streams_) add_rings();\n",
@@ -130,6 +135,14 @@ UNIT_MUTANTS = {
             STATIC, "stream.out_of_order = highest(stream) > stream.expected;",
             "stream.out_of_order = highest(stream) >= stream.expected.previous();"),
         "EU-6: a refused packet stays": (SLOTS, "emptied = index + 1;", "emptied = index;"),
+    },
+    "tests/unit/transport/transport_parts_test": {
+        "BX-12: a mark takes all of a part of a packet": (WINDOW, "std::max(cwnd_fixed / 2, least_)", "least_"),
+        "BX-12: delay alone leaves nothing": (
+            WINDOW, "return careful_ ? left : std::max(left, std::min(cwnd_fixed, share_fixed));", "return left;"),
+        "BX-12: an unknown round trip shows no queue": (WINDOW, "is_queue = !is_known || ", "is_queue = is_known && "),
+        "DCQCN begins at the same rate at every port": (
+            "lib/transport/congestion/dcqcn.cc", "rate_ = line_rate(config);", "rate_ = kUnknownPortRate;"),
     },
     "tests/unit/transport/transport_test": {
         "a request that cannot be sent again fails as another": (

@@ -384,12 +384,15 @@ class Machine:
         self.process = Process(["qemu-system-x86_64", "-machine", "q35,accel=tcg", "-m", self.MIB, "-nodefaults",
                                 "-display", "none", "-S", "-qmp", f"unix:{self.monitor},server=on,wait=off", *options],
                                config, core)
-        self.process.wait_for(self.monitor.exists, 20, "monitor")
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(20)
-        self.socket.connect(str(self.monitor))
+        self.process.wait_for(self.connects, 20, "monitor")
         self.answers = self.socket.makefile()
         self.ask("qmp_capabilities")
+
+    def connects(self):
+        """Returns true when QEMU listens, which is some time after its socket exists."""
+        return self.socket.connect_ex(str(self.monitor)) == 0
 
     def ask(self, command, **arguments):
         self.socket.sendall(json.dumps({"execute": command, "arguments": arguments}).encode())

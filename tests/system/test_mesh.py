@@ -239,7 +239,7 @@ def crowd(*options):
 
 # The device's own memory is not counted here. It is 6 MiB for each process, whatever its number of peers.
 once("mesh/crowd/all", crowd, "--members", MEMBERS // 3, timeout=60 + MEMBERS, alone=True)
-once("mesh/crowd/sparse", crowd, "--members", MEMBERS, "--neighbours", 2, timeout=60 + MEMBERS)
+once("mesh/crowd/sparse", crowd, "--members", MEMBERS, "--neighbours", 2, timeout=60 + MEMBERS, alone=True)
 
 
 def taken():

@@ -202,6 +202,7 @@ def holds_the_matrix():
 
 
 def once(name, function, *arguments, **options):
+    options.setdefault("timeout", 600)
     harness.once(name, function, *arguments, computes=True, **options)
 
 

@@ -485,5 +485,52 @@ TEST_F(NsccPaths, BX5_NoShortcutPassesTheSignals) {
     EXPECT_EQ(paths.acknowledge_next(stream, wire.data(), 8, false, now), 0u);
 }
 
+PathsConfig adaptive() {
+    PathsConfig config;
+    config.vps = 4;
+    return config;
+}
+struct AdaptiveTest : PathsTest {
+    AdaptiveTest() : PathsTest(adaptive()) {
+        const Departure first = send(1)[0];
+        now += kRtt;
+        ack(first);
+    }
+};
+
+TEST_F(AdaptiveTest, BX12_WithAPartOfAPacketOneLeavesAtATimeAndTheNextAtItsTime) {
+    stream.cwnd_fixed = kOne / 4;
+    const uint64_t begun = now;
+    for (uint64_t i = 0; i < 100; ++i) {
+        const auto left = send();
+        ASSERT_EQ(left.size(), 1u);
+        const uint64_t due = stream.pace_ns;
+        EXPECT_GE(due - now, 2 * kRtt);
+        EXPECT_LE(due - now, 6 * kRtt);
+        now += kRtt;
+        ack(left[0]);
+        stream.cwnd_fixed = kOne / 4;
+        EXPECT_TRUE(send().empty()) << "its time has not come";
+        EXPECT_EQ(paths.deadline(stream), due);
+        now = due;
+        paths.expire(stream, now);
+    }
+    EXPECT_NEAR(static_cast<double>(now - begun) / kRtt, 400, 60) << "four round trips for each";
+    EXPECT_EQ(paths.counters().resent_timeout, 0u);
+}
+
+// T19: an ACK with a path of somebody else's would send the next packet there.
+TEST_F(AdaptiveTest, APeerCannotChooseAPath) {
+    const Departure sent = send(1)[0];
+    for (const uint16_t vp : {uint16_t{80}, static_cast<uint16_t>(sent.vp ^ 0x100)}) {
+        EXPECT_FALSE(paths.acknowledge(
+            stream,
+            {.kind = MpAck::kAck, .ece = false, .retx = false, .response = false, .psn = sent.psn.value(), .vp = vp},
+            now));
+    }
+    EXPECT_EQ(paths.counters().stale_acks, 2u);
+    EXPECT_EQ(stream.inflate, 0u);
+}
+
 }  // namespace
 }  // namespace rove::transport
