@@ -53,9 +53,9 @@ struct RcRequester {
     uint64_t srtt_ns = 0, rttvar_ns = 0;  // 0: not measured
     LeastRoundTrip least;
     Psn sample_psn;
-    uint64_t sample_ns = 0;   // time at which `sample_psn` was sent; 0: no packet measures
-    uint64_t sampled_ns = 0;  // time of the last measurement
-    uint64_t latest_rtt_ns = 0;
+    uint64_t sample_ns = 0;      // time at which `sample_psn` was sent; 0: no packet measures
+    uint64_t sampled_ns = 0;     // time of the last measurement
+    uint64_t latest_rtt_ns = 0;  // spaces packets while the window is below one
     // The first answer came after a probe, so that it is not known which of the two packets it belongs to.
     bool is_guess = false;
 

@@ -15,9 +15,9 @@
 // 4. The window grows by one for each acknowledged packet until the first sign of congestion. Then it searches the
 //    window at which the last sign came (as BIC does: Xu, Harfoush, Rhee, INFOCOM 2004): by a quarter of the distance
 //    in each round trip, and beyond it by one packet, then by ever more, up to a sixteenth of the window.
-// 5. A thousand flows that share a link each have room for a part of a packet. A window below one packet means that the
-//    next packet leaves so many round trips after the last one as the window goes into a packet (as in Swift). Such a
-//    window shrinks and grows in proportion to its size.
+// 5. A thousand flows that share a link each have room for a fraction of a packet. With a window of 1/n packet, one
+//    packet leaves in n round trips (as in Swift). Below one packet the window shrinks and grows in proportion to its
+//    size.
 #pragma once
 
 #include <algorithm>

@@ -519,7 +519,7 @@ TEST_F(AdaptiveTest, BX12_WithAPartOfAPacketOneLeavesAtATimeAndTheNextAtItsTime)
     EXPECT_EQ(paths.counters().resent_timeout, 0u);
 }
 
-// T19: an ACK with a path of somebody else's would send the next packet there.
+// The next packet takes the path that an ACK echoes, so a VP that the stream never used is refused.
 TEST_F(AdaptiveTest, APeerCannotChooseAPath) {
     const Departure sent = send(1)[0];
     for (const uint16_t vp : {uint16_t{80}, static_cast<uint16_t>(sent.vp ^ 0x100)}) {
