@@ -18,7 +18,7 @@ class Reflector final : public Node {
   public:
     using Node::Node;
     bool is_destination() const override { return true; }
-    void departs(Packet&, Link&) override {}
+    void on_transmit(Packet&, Link&) override {}
     void receive(Packet& packet, uint32_t) override {
         std::swap(packet.destination, peer);
         links().front()->enqueue(packet);
