@@ -502,6 +502,8 @@ void MpRequesterLogic<S>::expire() {
     if (retry_.ack_deadline <= core_.silence_ns()) {
         if (!any_begun()) {
             retry_.ack_deadline = kNever;
+        } else if (mp_.requests.pace_ns > core_.now_ns) {  // our own pause before the next packet
+            retry_.ack_deadline = retry_.next(core_.retry_policy(qp_), core_.silence_ns());
         } else {
             ++core_.counters[Counter::kTimeouts];
             core_.sink.suspect(qp_.path);

@@ -69,6 +69,29 @@ TEST_P(SlowPeer, reads_slowly) {
         8);  // rc: about two tail probes for each answer, which are all farther apart than it expects
 }
 
+// With a window of a 128th of a packet and a round trip of 100 ms, 12.8 s pass between two packets: far more than eight
+// timeouts of the program. Only time behind a packet that was sent is silence.
+TEST_P(SlowPeer, a_pause_of_our_own_is_no_silence_of_the_peer) {
+    connect_with(8);
+    net.egress[1].delay_ns = 100 * kMillisecond;
+    write_until(net.now() + kSecond);
+    for (uint64_t i = 0; i < 3; ++i) {
+        if (GetParam()) {
+            qa->mp()->requests.cwnd_fixed = transport::AdaptiveWindow::kLeast;
+        } else {
+            qa->rc()->requester.cwnd_fixed = transport::AdaptiveWindow::kLeast;
+            qa->rc()->requester.window_packets = 1;
+        }
+        lose(0, [](const Observed& packet) { return packet.from == 0; });
+        post(write(posted_++, 0, 3 * qa->mtu, 0));
+        ASSERT_TRUE(run());
+        outstanding_ = 1;
+        take();
+    }
+    EXPECT_EQ(qa->state, IBV_QPS_RTS);
+    EXPECT_EQ(completed_, posted_);
+}
+
 // Our host is rarely on its core: its clock counts 1 ms of each 10 ms (protocol_clock.h), and misses the rest.
 struct SeldomPolled : SlowPeer {
     // Lets `ns` of real time pass; returns the time until `done`.
