@@ -102,6 +102,7 @@ void Switch::prefetch(const Packet& packet, uint32_t ahead) const {
         __builtin_prefetch(&group);
         return;
     }
+    if (group.count == 0) return;                                    // PFC's frames have no destination
     if (!plain_ && (paths_ != nullptr || group.count != 1)) return;  // the balancer has not chosen yet
     const Port& port = ports_[next_hop(packet.flow_hash, packet.destination)];
     if (ahead == 2) {
