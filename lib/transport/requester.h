@@ -366,9 +366,7 @@ void RcRequesterLogic<S, P>::expire() {
         // A sequence NAK from here on means that the first packet of this attempt was lost.
         r_.rewound = false;
     }
-    if (retry_.ack_deadline <= core_.silence_ns() && r_.next_psn == r_.una && r_.pace_ns > now) {
-        restart_timers();  // the last timeout's packet has yet to leave, so this is our own pause
-    } else if (retry_.ack_deadline <= core_.silence_ns()) {
+    if (retry_.ack_deadline <= core_.silence_ns()) {
         ++core_.counters[Counter::kTimeouts];
         core_.sink.suspect(qp_.path);
         if (retry_.retries_left == 0) {
@@ -376,6 +374,7 @@ void RcRequesterLogic<S, P>::expire() {
             return;
         }
         --retry_.retries_left;
+        r_.pace_ns = 0;  // each timeout repeats a packet, whatever the pause of a small window
         rewind_carefully(Counter::kResentTimeout);
         restart_timers();
     } else if (r_.probe_deadline <= now) {

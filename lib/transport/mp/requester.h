@@ -502,8 +502,6 @@ void MpRequesterLogic<S>::expire() {
     if (retry_.ack_deadline <= core_.silence_ns()) {
         if (!any_begun()) {
             retry_.ack_deadline = kNever;
-        } else if (mp_.requests.pace_ns > core_.now_ns) {  // our own pause before the next packet
-            retry_.ack_deadline = retry_.next(core_.retry_policy(qp_), core_.silence_ns());
         } else {
             ++core_.counters[Counter::kTimeouts];
             core_.sink.suspect(qp_.path);
@@ -514,6 +512,7 @@ void MpRequesterLogic<S>::expire() {
             --retry_.retries_left;
             retry_.ack_deadline = retry_.next(core_.retry_policy(qp_), core_.silence_ns());
             mp_.probing = !mp_.requests.outstanding();
+            mp_.requests.pace_ns = 0;  // each timeout repeats a packet, whatever the pause of a small window
             if (mp_.requests.timer_ns != 0)
                 mp_.requests.timer_ns = core_.now_ns;  // a retry counts as one whatever the backoff
         }

@@ -70,8 +70,8 @@ TEST_P(SlowPeer, reads_slowly) {
 }
 
 // With a window of a 128th of a packet and a round trip of 10 ms, about 1.3 s pass between two packets. Eight timeouts
-// of the program take 0.4 s. Only time behind a packet that was sent is silence.
-TEST_P(SlowPeer, a_pause_of_our_own_is_no_silence_of_the_peer) {
+// of the program take 0.4 s. Each repeats a packet, or else the peer would count as dead without having been asked.
+TEST_P(SlowPeer, a_timeout_does_not_wait_for_a_small_window) {
     connect_with(8);
     net.egress[1].delay_ns = 10 * kMillisecond;
     write_until(net.now() + kSecond);
