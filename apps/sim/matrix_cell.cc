@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cell of the matrix: its network, its flows, its measures, and the limit.
+// A cell of the matrix: its network, its flows and its measures.
 //
 // DESIGN NOTES
 // 1. The limit is what an ideal transport with the same windows would reach. It is integrated over time as the network
@@ -22,6 +22,7 @@
 #include "fabric/flow.h"
 #include "fabric/topology.h"
 #include "matrix.h"
+#include "matrix_limit.h"
 
 namespace rove::sim {
 namespace {
@@ -32,15 +33,13 @@ using Pattern = MatrixCell::Pattern;
 using Protocol = MatrixCell::Protocol;
 using Signal = MatrixCell::Signal;
 
-constexpr uint32_t kPathCount = 8, kAllToAllHosts = 8;
-constexpr uint32_t kMatrixMtu = 4096;
+constexpr uint32_t kPathCount = kMatrixPaths, kAllToAllHosts = 8;
 // The queue of a port of 10 Gb/s: its length where it drops from the tail, and the lengths from which it marks and
 // pauses. A slower port has less, but room for some packets.
 constexpr uint64_t kTailBytes = 1 << 20, kMarkBytes = 64 << 10, kPauseBytes = 64 << 10;
 constexpr uint64_t kLeastTailBytes = 128 << 10, kLeastMarkBytes = 20'000, kMostMarkBytes = 512 << 10;
 constexpr uint64_t kLargeBuffer = 1ull << 36;  // no limit
 constexpr uint32_t kTurnPackets = 32;          // transport::Config::quantum_packets
-constexpr double kLossBurst = 8;               // packets
 constexpr double kPackets = 120'000;           // data packets that a cell may cost
 constexpr Time kReaction = kMillisecond;       // the delay of switches after a dead path
 constexpr uint32_t kGraceTrips = 10;           // round trips in which a change may be noticed
@@ -50,61 +49,6 @@ double seconds(Time time) {
 }
 Time picoseconds(double seconds) {
     return static_cast<Time>(seconds * static_cast<double>(kSecond));
-}
-
-// Messages of a QP that are posted and not completed.
-uint32_t in_flight(const MatrixCell& cell) {
-    const uint32_t bytes = cell.message_bytes;
-    if (cell.qps > 1000) return 1;
-    if (cell.qps > 128) return bytes <= 64 ? 4 : 2;
-    if (bytes <= 64) return 32;
-    const bool few = cell.qps <= 12;
-    if (bytes <= 4096) return few ? 16 : 8;
-    if (bytes <= 65536) return few ? 8 : 4;
-    return few ? 4 : 2;
-}
-
-double loss_of(const MatrixCell& cell) {
-    const bool loses = cell.condition == Condition::kLoss || cell.condition == Condition::kBurst;
-    return loses ? 1.0 / cell.degree : 0;
-}
-
-// The flows of a cell that share a class: rc flows of one path, or mp flows.
-struct Shape {
-    uint32_t packets;        // in a message
-    uint32_t payload;        // in its packets
-    double wire_by_payload;  // bytes on the wire for each byte of payload
-    double window_bytes;     // payload that a QP may have in flight, by its window and by its messages
-    double cap;              // the most that these allow, bits/s on the wire
-};
-
-struct Limits {
-    std::array<double, kPathCount> rc{};  // share of an rc flow of each path, bits/s on the wire
-    double mp = 0;                        // share of an mp flow
-};
-
-// Returns the max-min fair shares of flows over parallel paths. rc flows keep to a path, mp flows use all of them. The
-// common level rises until the paths are full; rc flows of a path that is full earlier stop there.
-Limits fair_shares(const std::array<double, kPathCount>& rc_rates, const std::array<double, kPathCount>& mp_rates,
-                   const std::array<uint32_t, kPathCount>& rc_flows, uint32_t mp_flows, double rc_cap, double mp_cap) {
-    const auto rc_share = [&](size_t path, double level) {
-        if (rc_flows[path] == 0) return 0.0;
-        return std::min({level, rc_cap, rc_rates[path] / rc_flows[path]});
-    };
-    double low = 0, high = mp_cap;
-    for (int i = 0; i < 60 && mp_flows != 0; ++i) {
-        const double level = (low + high) / 2;
-        double left = 0;
-        for (size_t path = 0; path < kPathCount; ++path)
-            left += std::max(0.0, mp_rates[path] - rc_flows[path] * rc_share(path, level));
-        (left >= mp_flows * level ? low : high) = level;
-    }
-    Limits limits;
-    limits.mp = low;
-    // Flows of rc may rise on where mp is at its cap.
-    const double level = mp_flows == 0 || low > mp_cap * 0.999 ? rc_cap : low;
-    for (size_t path = 0; path < kPathCount; ++path) limits.rc[path] = rc_share(path, level);
-    return limits;
 }
 
 class CellRun {
@@ -159,7 +103,6 @@ class CellRun {
 
     void plan();
     void plan_at(uint64_t rate);
-    Shape shape(bool mp, double bottleneck) const;
     void build();
     SwitchConfig switch_config() const;
     void build_paths();
@@ -182,7 +125,7 @@ class CellRun {
     Time loaded_trip_ = 0;  // a round trip behind the queue that the signal permits
     uint64_t tail_bytes_ = 0, ecn_bytes_ = 0, pause_bytes_ = 0;
     Time warm_up_ = 0, counted_ = 0;
-    Shape rc_{}, mp_{};
+    MatrixShape rc_{}, mp_{};
 
     TwoRacks racks_;
     std::vector<Host*> hosts_;
@@ -191,7 +134,7 @@ class CellRun {
     std::vector<double> message_us_;
     std::array<Time, kPathCount> found_at_{};  // the time at which a path that returned has to be in use by mp
     std::array<double, 2> shares_{};           // not over parallel paths: of rc and mp flows
-    Limits limits_;
+    PathShares limits_;
     bool counting_ = false;
     bool excused_ = false;  // after a change, the time in which it is noticed does not count
     Time accounted_ = 0, count_begin_ = 0;
@@ -200,37 +143,6 @@ class CellRun {
     std::function<void()> flap_;
     uint32_t down_ = 0;
 };
-
-// The limit of a QP by its window and by its messages in flight: that payload in a round trip. A loss keeps the window
-// from moving for one more round trip, and a loss of the repetition for yet another: with the probability p of a loss,
-// a window of w packets takes the sum of 1 - (1 - p^r)^w over r >= 0 round trips.
-Shape CellRun::shape(bool mp, double bottleneck) const {
-    Shape shape{};
-    shape.packets = (cell_.message_bytes + kMatrixMtu - 1) / kMatrixMtu;
-    shape.payload = std::min(cell_.message_bytes, kMatrixMtu);
-    // Ethernet with preamble, gap and FCS, IP, UDP, BTH, ICRC; MPETH and RETH in each packet of mp.
-    constexpr double kHeaders = 82, kReth = 16, kMpHeaders = 24;
-    const double headers = mp ? shape.packets * (kHeaders + kMpHeaders) : shape.packets * kHeaders + kReth;
-    shape.wire_by_payload = 1 + headers / cell_.message_bytes;
-    const transport::Config defaults;
-    const uint32_t window =
-        mp ? std::min(defaults.paths.max_window, defaults.reorder.cap_slots) : defaults.window_packets;
-    const double by_window = static_cast<double>(window) * shape.payload;
-    const double by_messages = static_cast<double>(in_flight(cell_)) * cell_.message_bytes;
-    const double last_packet = (cell_.message_bytes - shape.payload) * shape.wire_by_payload * 8 / bottleneck;
-    const double p = loss_of(cell_);
-    const auto trips = [&](double bytes) {
-        double sum = 1, power = cell_.condition == Condition::kBurst ? p / kLossBurst : p;
-        for (; power > 1e-9; power *= p) sum += 1 - std::pow(1 - power, bytes / shape.payload);
-        return sum;
-    };
-    const double trip = seconds(trip_);
-    const double payload_rate = std::min(by_window * 8 / (trip * trips(by_window)),
-                                         by_messages * 8 / ((trip + last_packet) * trips(by_messages)));
-    shape.window_bytes = std::min(by_window, by_messages);
-    shape.cap = payload_rate * shape.wire_by_payload;
-    return shape;
-}
 
 void CellRun::plan_at(uint64_t rate) {
     rate_ = rate;
@@ -249,13 +161,13 @@ void CellRun::plan_at(uint64_t rate) {
                                                           : tail_bytes_;
     loaded_trip_ = trip_ + picoseconds(static_cast<double>(queue) * 8 / bits);
     const double all = over_paths() ? kPathCount * bits : bits;
-    rc_ = shape(false, bits);
-    mp_ = shape(true, all);
+    rc_ = matrix_shape(cell_, false, bits, trip_);
+    mp_ = matrix_shape(cell_, true, all, trip_);
     // Trips that count, and the time in which every QP has four turns if that is affordable.
     const Time trips = cell_.rtt >= 10 * kMillisecond ? 40 : 60;
     warm_up_ = std::max(5 * kMillisecond, 20 * trip_);
     counted_ = std::max(15 * kMillisecond, trips * trip_);
-    const Shape& any = has_mp() ? mp_ : rc_;
+    const MatrixShape& any = has_mp() ? mp_ : rc_;
     const double turn = std::min<double>(any.window_bytes, kTurnPackets * any.payload);
     const double capacity = cell_.pattern == Pattern::kAllToAll ? all * kAllToAllHosts : all;
     const double turns = 4.5 * flow_count() * turn / any.payload;
@@ -276,7 +188,7 @@ void CellRun::plan() {
     for (const uint64_t mbps : {10'000, 1'000, 100}) {
         plan_at(mbps * 1'000'000);
         const double all = over_paths() ? kPathCount : cell_.pattern == Pattern::kAllToAll ? kAllToAllHosts : 1;
-        const Shape& any = has_mp() ? mp_ : rc_;
+        const MatrixShape& any = has_mp() ? mp_ : rc_;
         const double rate = std::min(all * static_cast<double>(rate_), any.cap * flow_count());
         const double packets = rate * seconds(warm_up_ + counted_) / (8 * any.wire_by_payload * any.payload);
         if (packets <= kPackets) return;
@@ -310,8 +222,8 @@ void CellRun::build_paths() {
     RackConfig rack;
     rack.access = {.bits_per_s = rate_ * kPathCount, .delay = 0};
     rack.tor = switch_config();
-    LinkConfig link{.bits_per_s = rate_, .delay = cell_.rtt / 2, .loss = loss_of(cell_)};
-    if (cell_.condition == Condition::kBurst) link.loss_burst = kLossBurst;
+    LinkConfig link{.bits_per_s = rate_, .delay = cell_.rtt / 2, .loss = matrix_loss(cell_)};
+    if (cell_.condition == Condition::kBurst) link.loss_burst = kMatrixLossBurst;
     const std::vector<PathConfig> paths(kPathCount, PathConfig{link, {}});
     racks_ = parallel_paths(network_, rack, paths);
     for (uint32_t path = 0; path < kPathCount; ++path)
@@ -336,8 +248,8 @@ void CellRun::build_switch() {
     // In an incast the link of the receiver loses packets, otherwise the links of all hosts do.
     for (size_t host = 0; host < (incast ? 1 : hosts_.size()); ++host) {
         for (Link* const link : {&made.access[host].forward, &made.access[host].backward}) {
-            link->set_loss(loss_of(cell_) / (incast ? 1 : 2));
-            if (cell_.condition == Condition::kBurst) link->set_loss_burst(kLossBurst);
+            link->set_loss(matrix_loss(cell_) / (incast ? 1 : 2));
+            if (cell_.condition == Condition::kBurst) link->set_loss_burst(kMatrixLossBurst);
         }
     }
 }
@@ -378,7 +290,7 @@ void CellRun::add_flows() {
             const auto& of_path = ports[track.path];
             track.udp_src = of_path[rc_flows++ / living.size() % of_path.size()];
         }
-        FlowConfig config{.message_bytes = cell_.message_bytes, .in_flight = in_flight(cell_)};
+        FlowConfig config{.message_bytes = cell_.message_bytes, .in_flight = messages_in_flight(cell_)};
         config.qp = {.multipath = track.mp, .mtu = kMatrixMtu, .depth = 32, .udp_src = track.udp_src};
         Flow& flow = flows_.emplace_back(network_, *hosts_[track.from], *hosts_[track.to], config);
         flow.on_message = [this](Time took) {
@@ -431,7 +343,7 @@ void CellRun::update_limits() {
             ++rc_flows[track.path];
         }
     }
-    limits_ = fair_shares(rc_rates, mp_rates, rc_flows, mp_flows, rc_.cap, mp_.cap);
+    limits_ = fair_path_shares(rc_rates, mp_rates, rc_flows, mp_flows, rc_.cap, mp_.cap);
 }
 
 // Adds the time since the last call to the limit and to the fair shares (note 1), then notes the present state.
@@ -533,17 +445,10 @@ void CellRun::check_progress() {
 Values CellRun::run() {
     // Without faults the shares over one switch do not change.
     if (!over_paths()) {
-        // The flows of a host's link, which all hosts of an all-to-all share alike.
-        std::array<double, 2> flows{};
+        std::array<double, 2> flows{};  // on each host's link; an all-to-all loads all links alike
         for (const Track& track : tracks_) ++flows[track.mp];
         if (cell_.pattern == Pattern::kAllToAll) flows = {flows[0] / kAllToAllHosts, flows[1] / kAllToAllHosts};
-        const auto rate = static_cast<double>(rate_);
-        const double fair = rate / (flows[0] + flows[1]);
-        const std::array<double, 2> caps{rc_.cap, mp_.cap};
-        for (size_t i = 0; i < 2; ++i) {
-            const double others = flows[1 - i] * std::min(caps[1 - i], fair);
-            if (flows[i] != 0) shares_[i] = std::min(caps[i], (rate - others) / flows[i]);
-        }
+        shares_ = fair_link_shares(static_cast<double>(rate_), flows, {rc_.cap, mp_.cap});
     }
     for (Flow& flow : flows_) flow.start();
     account();
@@ -562,7 +467,7 @@ Values CellRun::measure() {
     uint32_t compared = 0, errors = 0;
     for (size_t i = 0; i < flows_.size(); ++i) {
         const Track& track = tracks_[i];
-        const Shape& shape = track.mp ? mp_ : rc_;
+        const MatrixShape& shape = track.mp ? mp_ : rc_;
         const double got = static_cast<double>(track.packets) * shape.payload;
         bytes += got;
         errors += flows_[i].status() != IBV_WC_SUCCESS;
@@ -595,7 +500,7 @@ Values CellRun::measure() {
         std::nth_element(message_us_.begin(), message_us_.begin() + rank, message_us_.end());
         values["p99"] = message_us_[static_cast<size_t>(rank)];
         // The mean time of a message at the limit follows from Little's law.
-        const double posted = static_cast<double>(flow_count()) * in_flight(cell_) * cell_.message_bytes;
+        const double posted = static_cast<double>(flow_count()) * messages_in_flight(cell_) * cell_.message_bytes;
         values["p99 by limit"] = values["p99"] / (posted / limit * time * 1e6);
     }
     return values;
@@ -605,41 +510,6 @@ Values CellRun::measure() {
 
 Values run_cell(const MatrixCell& cell, uint64_t seed) {
     return CellRun(cell, seed).run();
-}
-
-double goodput_bar(const MatrixCell& cell) {
-    switch (cell.condition) {
-        case Condition::kLoss:
-        case Condition::kBurst:
-            if (cell.degree >= 1000) return 0.9;
-            if (cell.degree >= 100) return 0.8;
-            return cell.degree >= 20 ? 0.65 : 0.4;
-        case Condition::kDead:
-        case Condition::kDying:
-        case Condition::kFlap:
-            return 0.95;
-        default:
-            return cell.pattern == Pattern::kIncast && cell.senders == 16 && cell.signal == Signal::kNone ? 0.95 : 0.9;
-    }
-}
-
-std::vector<std::string> misses(const MatrixCell& cell, const Values& values) {
-    std::vector<std::string> missed;
-    const double bar = goodput_bar(cell);
-    if (values.at("by limit") < bar)
-        missed.push_back(format("goodput %.3f", values.at("by limit")) + format(" < %.2f", bar));
-    const bool intact = cell.condition == Condition::kHealthy || cell.condition == Condition::kSlow;
-    // Where the switches drop packets, because they have no other signal, some are repeated.
-    const double repeated = values.at("dropped") == 0 ? 0.001 : 0.01;
-    if (intact && values.at("repeated") > repeated)
-        missed.push_back(format("repeated %.2f %%", values.at("repeated") * 100) + format(" > %g %%", repeated * 100));
-    if (const auto jain = values.find("jain"); jain != values.end() && jain->second < 0.95)
-        missed.push_back(format("Jain %.3f < 0.95", jain->second));
-    const bool drops = cell.pattern == Pattern::kIncast && cell.signal == Signal::kNone;
-    if (const auto least = values.find("least"); drops && intact && least != values.end() && least->second < 0.5)
-        missed.push_back(format("least share %.2f < 0.5", least->second));
-    if (values.at("errors") != 0) missed.push_back(format("%.0f in error", values.at("errors")));
-    return missed;
 }
 
 }  // namespace rove::sim
