@@ -46,7 +46,7 @@ double bytes(fabric::Random& random, const ReorderConfig& config, uint32_t reord
 
 Report memory(uint64_t seed) {
     fabric::Random random(seed, 0);
-    const ReorderConfig eunomia, mp_rdma{.kind = ReorderConfig::Kind::kStatic};
+    const ReorderConfig eunomia = transport::kEunomiaSizes, mp_rdma{.kind = ReorderConfig::Kind::kStatic};
     ReorderConfig same_cap = mp_rdma;
     same_cap.static_slots = kCap;
 
@@ -127,7 +127,7 @@ Report table1(uint64_t) {
         sum += variable.bytes;
     }
     report.measures.push_back({"all of these", "B", static_cast<double>(sum)});
-    const size_t records = sizeof(PacketRecord) * PathsConfig{}.max_window;
+    const size_t records = sizeof(PacketRecord) * transport::Paths::kFirstRing;
     report.measures.push_back({"rove: state of a QP in mp beyond rc", "B", static_cast<double>(sizeof(Mp))});
     report.measures.push_back({"... of which ACKs to use, both streams", "B", 2.0 * sizeof(SendStream::clocks)});
     report.measures.push_back(

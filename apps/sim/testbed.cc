@@ -25,8 +25,10 @@ transport::Config mp_rdma(uint32_t mtu) {
     config.paths.control = transport::PathsConfig::Control::kMpRdma;
     config.adapts_window = false;
     config.paths.initial_window = kBdpBytes / mtu;
+    config.paths.max_window = 256;
     config.paths.infer_losses = false;
     config.paths.explore = false;
+    config.reorder = transport::kEunomiaSizes;
     config.reorder.kind = transport::ReorderConfig::Kind::kStatic;
     config.ordering = transport::Ordering::kOptimistic;
     config.batch_acks = false;

@@ -104,7 +104,7 @@ transport::Config transport_of(const Paths& paths, uint32_t product) {
     transport::Config transport;
     transport.batch_acks = false;
     transport.ordering = transport::Ordering::kReceiverHold;
-    transport.reorder.cap_slots = 512;
+    transport.reorder = {.block_slots = 16, .cap_slots = 512};
     transport.paths.control = transport::PathsConfig::Control::kNscc;
     transport.paths.choice = paths.choice;
     transport.paths.vps = paths.vps;

@@ -20,6 +20,8 @@ constexpr uint32_t kRetry = 32;    // packets after which refused ones are sent 
 
 ReorderConfig config(benchmark::State& state) {
     return {.kind = state.range(0) == 1 ? ReorderConfig::Kind::kStatic : ReorderConfig::Kind::kEunomia,
+            .block_slots = kEunomiaSizes.block_slots,
+            .cap_slots = kEunomiaSizes.cap_slots,
             .static_slots = 256};
 }
 

@@ -96,7 +96,7 @@ void read_paths(Table table, transport::PathsConfig& paths) {
     if (table.any("vps") != nullptr) paths.first_vp = 0;
     table.uint("vps", paths.vps, 1, transport::kVps);
     table.uint("initial_window", paths.initial_window, 1, 4'096);
-    table.uint("max_window", paths.max_window, 16, 4'096);
+    table.uint("max_window", paths.max_window, 16, 8'192);
     table.uint("delta", paths.delta, 1, 4'096);
     table.uint("probe_permille", paths.probe_permille, 0, 1'000);
     table.boolean("infer_losses", paths.infer_losses);

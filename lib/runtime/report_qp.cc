@@ -47,7 +47,7 @@ Report of_stream(const transport::Reorder& reorder, const transport::ReorderStre
 uint64_t multipath_bytes(const transport::MultipathShared& shared, const transport::Mp& mp) {
     uint64_t bytes = sizeof(transport::Mp) - sizeof(transport::Rc);
     for (const transport::SendStream* stream : {&mp.requests, &mp.responses})
-        bytes += stream->records != nullptr ? shared.paths.ring_bytes() : 0;
+        bytes += stream->records != nullptr ? shared.paths.ring_bytes(stream->ring) : 0;
     for (const transport::ReorderStream* stream : {&mp.requests_in, &mp.responses_in})
         bytes += shared.reorder.bytes(*stream) - transport::kReorderStreamBytes;
     return bytes;

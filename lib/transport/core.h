@@ -60,7 +60,7 @@ struct Config {
     PathsConfig paths;
     ReorderConfig reorder;
     // The memory of a worker for early packets that wait for their turn (EU-7). Memory is used as packets need it.
-    uint32_t held_bytes = 16 << 20;
+    uint32_t held_bytes = 64 << 20;
     Ordering ordering = Ordering::kReceiverHold;
     bool batch_acks = true;  // BX-3
     AckPath ack_path = AckPath::kAsData;

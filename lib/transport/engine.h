@@ -147,7 +147,7 @@ class Engine {
     [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp);
     void receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp);
     [[gnu::always_inline]] inline void note_received(const wire::ParsedFrame& frame, QueuePair& qp);
-    [[gnu::noinline]] void notify_congestion(QueuePair& qp, Congestion& congestion);
+    [[gnu::noinline]] void notify_congestion(QueuePair& qp, Congestion& congestion, bool is_request);
     [[gnu::noinline]] void send_cnp(QueuePair& qp, Congestion& congestion);
     // The entry points of each protocol: a packet, a turn, a deadline, the end.
     [[gnu::always_inline]] inline DirectPlacement receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp,
@@ -376,8 +376,7 @@ void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath) 
         core_.multipath->reorder.start(mp.requests_in, psn);
         start_stream(qp, mp.responses, psn);
         mp.response_end = psn;
-        const ReorderConfig& reorder = core_.config.reorder;
-        mp.held.make_room(reorder.kind == ReorderConfig::Kind::kEunomia ? reorder.cap_slots : reorder.static_slots);
+        mp.held.of_a_packet = HeldPool::granules_for(qp.mtu);
         mp.held.peer = MultipathShared::peer_of(qp.path.flow.dst);
     }
     if (Congestion* const congestion = qp.congestion(); congestion != nullptr && qp.port_rate_bytes_per_s != 0)

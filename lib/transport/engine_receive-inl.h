@@ -132,6 +132,11 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
             return;
         }
         ++core_.counters[Counter::kRxCnp];
+        const uint32_t requests = frame.headers.cnp_requests;
+        Rc* const rc = qp->rc_or_xrc();
+        const bool by_window = rc != nullptr && requests != 0 && core_.config.adapts_window;
+        if (by_window) rc->requester.on_marks(requests);
+        if (by_window && frame.headers.cnp_responses == 0) return;
         if (Congestion* congestion = qp->congestion()) congestion->rate.on_cnp(core_.config.dcqcn, core_.now_ns);
         return;
     }
@@ -157,7 +162,8 @@ void Engine<S>::note_received(const wire::ParsedFrame& frame, QueuePair& qp) {
     ++core_.counters[Counter::kRxPackets];
     core_.counters[Counter::kRxBytes] += frame.payload_bytes;
     if (frame.ce()) [[unlikely]]
-        if (Congestion* congestion = qp.congestion()) notify_congestion(qp, *congestion);
+        if (Congestion* congestion = qp.congestion())
+            notify_congestion(qp, *congestion, !wire::is_response(wire::op_of(frame.headers.bth.opcode)));
     if (qp.state == IBV_QPS_RTR && !qp.established && qp.is_connected()) [[unlikely]] {
         qp.established = true;
         core_.sink.event(IBV_EVENT_COMM_EST, qp);
@@ -356,13 +362,17 @@ bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t po
     return true;
 }
 
-// DCQCN's notification point: at most one CNP per QP and interval (annex A17.9.3; the CNP's 16 reserved bytes are
-// zero).
+// DCQCN's notification point: at most one CNP per QP and interval (annex A17.9.3). It states how many packets were
+// marked, which only rove reads (BX-15).
 template <class S>
-void Engine<S>::notify_congestion(QueuePair& qp, Congestion& congestion) {
+void Engine<S>::notify_congestion(QueuePair& qp, Congestion& congestion, bool is_request) {
     ++core_.counters[Counter::kRxCe];
     uint64_t& last = congestion.last_cnp_ns;
-    if (last != 0 && core_.now_ns - last < core_.config.dcqcn.cnp_interval_ns) return;
+    const uint64_t interval_ns = core_.config.dcqcn.cnp_interval_ns;
+    // Marks that no other followed say nothing after that time.
+    if (core_.now_ns - last > 2 * interval_ns) congestion.marked_requests = congestion.marked_responses = 0;
+    ++(is_request ? congestion.marked_requests : congestion.marked_responses);
+    if (last != 0 && core_.now_ns - last < interval_ns) return;
     last = core_.now_ns;
     congestion.cnp_due = true;
     if (core_.ready(qp.path)) return send_cnp(qp, congestion);
@@ -378,7 +388,9 @@ void Engine<S>::send_cnp(QueuePair& qp, Congestion& congestion) {
     h.bth.ecn = wire::Bth::kBecn;
     h.bth.pkey = qp.pkey;
     h.bth.dest_qpn = qp.remote_qpn;
-    core_.send(qp.path, h, {}, 0);  // the opcode's headers include the reserved bytes
+    h.cnp_requests = std::exchange(congestion.marked_requests, 0);
+    h.cnp_responses = std::exchange(congestion.marked_responses, 0);
+    core_.send(qp.path, h, {}, 0);
     ++core_.counters[Counter::kTxCnp];
 }
 

@@ -28,6 +28,7 @@ struct RcRequester {
     // something new is acknowledged, so that a slow peer does not get all unread packets once more.
     uint32_t window_packets = 1;
     uint32_t cwnd_fixed = 0;  // the window of BX-12, in 1/65536 packets
+    uint32_t marked = 0;      // so many acknowledged packets do not widen it, because a CNP has counted them
     uint64_t pace_ns = 0;     // a window below a packet: when the next packet may leave
     AdaptiveWindow window;
     // A loss has reduced the window, and no other does within a round trip if this packet is not acknowledged.
@@ -62,6 +63,13 @@ struct RcRequester {
     bool outstanding() const { return una != max_psn; }
     // Returns the window of BX-12 in packets.
     uint32_t cwnd() const { return std::max(cwnd_fixed >> 16, 1u); }
+    // Handles a CNP of a rove host (BX-15), whose count of marks acts like that many acknowledgements with a mark. A
+    // count above the window, as from an interval of many round trips, counts as the window.
+    void on_marks(uint32_t marks) {
+        for (uint32_t left = std::min(marks, cwnd()); left != 0; --left) cwnd_fixed = window.on_mark(cwnd_fixed);
+        window_packets = std::min(window_packets, cwnd());
+        marked = std::max(marked, std::min(marks, window_packets));
+    }
 };
 
 struct RcJob : Job {
@@ -97,8 +105,9 @@ struct RcResponder {
 // Both ends of DCQCN.
 struct Congestion {
     Dcqcn rate;
-    uint64_t last_cnp_ns = 0;  // time of the last CNP to the peer
-    bool cnp_due = false;      // a CNP is due that the port could not take
+    uint64_t last_cnp_ns = 0;                            // time of the last CNP to the peer
+    uint32_t marked_requests = 0, marked_responses = 0;  // since then
+    bool cnp_due = false;                                // a CNP is due that the port could not take
 };
 
 struct Rc {

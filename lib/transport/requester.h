@@ -235,7 +235,9 @@ void RcRequesterLogic<S, P>::note_progress() {
 // Applies what an acknowledgement tells about the network (BX-12).
 template <class S, class P>
 void RcRequesterLogic<S, P>::adapt_window(uint32_t acknowledged) {
-    r_.cwnd_fixed = r_.window.on_ack(r_.cwnd_fixed, acknowledged, core_.config.window_packets);
+    const uint32_t marked = std::min(acknowledged, r_.marked);
+    r_.marked -= marked;
+    r_.cwnd_fixed = r_.window.on_ack(r_.cwnd_fixed, acknowledged - marked, core_.config.window_packets);
     if (r_.sample_ns != 0 && r_.una > r_.sample_psn) {
         const uint64_t rtt_ns = r_.latest_rtt_ns = core_.now_ns - std::exchange(r_.sample_ns, 0);
         if (r_.is_guess) r_.srtt_ns = 0;

@@ -161,14 +161,16 @@ struct Mpaeth {
     uint8_t room = 0;
     uint8_t more;  // BX-3: number of entries of kMpAckEntryBytes each in the payload
 };
-// Return `packets`, at least one, as Mpaeth::room, and the packets for a room that is not 0. The code is one more than
-// the number of eights, so it says 1, 8, 16, ... 2032.
-inline constexpr uint32_t kRoomPackets = 8;
+// Return `packets`, at least one, as Mpaeth::room, and the packets for a room that is not 0. The code says 1, 8, 16,
+// ... 1016 in steps of eight up to 128, and 1024, 1088, ... 9088 in steps of 64 from there on.
+inline constexpr uint32_t kRoomPackets = 8, kRoomSteps = 64, kSteppedRoom = 129;
 constexpr uint8_t encode_room(uint32_t packets) {
-    const uint32_t eights = packets / kRoomPackets;
-    return static_cast<uint8_t>(1 + (eights < 254 ? eights : 254));
+    constexpr uint32_t kFrom = (kSteppedRoom - 1) * kRoomPackets, kMost = 255;
+    const uint32_t room = packets < kFrom ? 1 + packets / kRoomPackets : kSteppedRoom + (packets - kFrom) / kRoomSteps;
+    return static_cast<uint8_t>(room < kMost ? room : kMost);
 }
 constexpr uint32_t decode_room(uint8_t room) {
+    if (room >= kSteppedRoom) return (kSteppedRoom - 1) * kRoomPackets + (room - kSteppedRoom) * kRoomSteps;
     return room == 1 ? 1 : (room - 1u) * kRoomPackets;
 }
 inline constexpr size_t kMpAckEntryBytes = 8;
@@ -211,6 +213,8 @@ struct Headers {
     uint16_t vp;  // UDP source port of a multi-path packet: its virtual path
     Hello hello;
     uint32_t xrc_srqn;  // XRCETH (annex A14): the SRQ that a request addresses
+    // BX-15, in a CNP's reserved bytes: marked requests and responses since the last one; 0 and 0: not counted
+    uint32_t cnp_requests, cnp_responses;
 };
 
 // The extended headers of an opcode as a bit set, in their order on the wire.
@@ -226,7 +230,7 @@ enum Extension : uint16_t {
     kHasMpeth = 256,
     kHasMpaeth = 512,
     kHasHello = 1024,
-    kHasReserved = 2048,  // the 16 bytes of a CNP
+    kHasReserved = 2048,  // the 16 bytes of a CNP: BX-15's two counts of marks, and zeros
     kHasFeth = 4096,
     kHasXrceth = 8192,  // directly after BTH
 };

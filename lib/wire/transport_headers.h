@@ -89,6 +89,10 @@ inline void parse_extensions(const uint8_t* at, uint16_t extensions, Headers& ou
                          .tick = load_be32(at + 16),
                          .echo_tick = load_be32(at + 20)};
             at += 24;
+        } else if (extensions & kHasReserved) {
+            out.cnp_requests = load_be32(at);
+            out.cnp_responses = load_be32(at + 4);
+            at += 16;
         } else if (extensions & kHasXrceth) {
             out.xrc_srqn = load_be32(at) & kMask24;
             at += 4;
@@ -145,7 +149,9 @@ inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers&
             store_be32(at + 20, hello.echo_tick);
             at += 24;
         } else if (extensions & kHasReserved) {
-            std::memset(at, 0, 16);
+            store_be32(at, headers.cnp_requests);
+            store_be32(at + 4, headers.cnp_responses);
+            std::memset(at + 8, 0, 8);
             at += 16;
         } else if (extensions & kHasXrceth) {
             store_be32(at, headers.xrc_srqn & kMask24);

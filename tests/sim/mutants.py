@@ -85,12 +85,12 @@ MUTANTS = {
         "            core_.note_duplicate(qp_);\n"
         "            if (op == wire::Op::kAtomicWrite) (void)executor_.execute_atomic_write(frame);\n"),
     "an early ATOMIC WRITE does not wait for its turn": (
-        RESPONDER, "            taken = shared_.hold(mp_.held, frame);\n",
-        "            taken = shared_.hold(mp_.held, frame);\n"
+        RESPONDER, "            taken = shared_.hold(mp_.held, frame, ahead);\n",
+        "            taken = shared_.hold(mp_.held, frame, ahead);\n"
         "            if (op == wire::Op::kAtomicWrite) (void)executor_.execute_atomic_write(frame);\n"),
     "a FLUSH is answered before its turn": (
-        RESPONDER, "            taken = shared_.hold(mp_.held, frame);\n",
-        "            if (taken = shared_.hold(mp_.held, frame); op == wire::Op::kFlush && !mp_.jobs.full())\n"
+        RESPONDER, "            taken = shared_.hold(mp_.held, frame, ahead);\n",
+        "            if (taken = shared_.hold(mp_.held, frame, ahead); op == wire::Op::kFlush && !mp_.jobs.full())\n"
         "                (void)execute_empty_answered(frame, op);\n"),
     "a duplicate WRITE is placed again": (
         RESPONDER, "            core_.note_duplicate(qp_);\n",

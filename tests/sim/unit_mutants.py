@@ -35,7 +35,7 @@ UNIT_MUTANTS = {
         "MP-3: ACKs are lost without being counted": (PATHS_H, "        else\n            ++counters_.surplus;\n", ""),
         "MP-4: no path is slow": (PATHS, SLOW_PATH, SLOW_PATH.replace("!entry.retx", "false")),
         "MP-4: a packet delta behind is slow": (
-            PATHS, "stream.ooh.previous() - psn > most_behind_", "stream.ooh.previous() - psn >= most_behind_"),
+            PATHS, "stream.ooh.previous() - psn > stream.most_behind", "stream.ooh.previous() - psn >= stream.most_behind"),
         "MP-4: repetitions are slow": (PATHS, SLOW_PATH, SLOW_PATH.replace("!entry.retx", "true")),
         "BX-6: marks do not cut the rate": (PATHS, "stream.rate.on_cnp(dcqcn_, now_ns);", ""),
         "BX-7: paths with marks are taken again": (PATHS, "= !entry.ece && !nack;  // BX-7", "= true;"),
@@ -45,6 +45,7 @@ UNIT_MUTANTS = {
         "MP-5: a probe may be drawn for each packet": (
             PER_PACKET, "(often ? stream.srtt_ns / 4 : stream.srtt_ns);", "0;"),
         "MP-6: an ACK lets out three packets": (PATHS_H, "kUsesPerAck = 2;", "kUsesPerAck = 3;"),
+        "MP-6: two packets for each ACK of a full ring": (PATHS_H, " && count <= kFewClocks) return;", ") return;"),
         "MP-6: there is no burst timer": (PER_PACKET, "if (stream.burst_ns == 0 && stream.backoff == 0)", "if (false)"),
         "MP-7: unused ACKs do not narrow the window": (PATHS, "    shrink(stream, count * kOne, floor_fixed());\n", ""),
         "MP-8: a restart after one round trip": (PATHS_H, "kIdleRoundTrips = 3;", "kIdleRoundTrips = 1;"),
@@ -94,6 +95,12 @@ UNIT_MUTANTS = {
         "BX-1: it is never turned on again": (
             RECOVERY, "    stream.real_losses = 0;\n    --stream.patience;", "    stream.real_losses = 0;"),
         "BX-4: growth takes known paths": (PATHS, "stream.grown |= config_.explore &&", "stream.grown |= false &&"),
+        "BX-13: known paths take all packets without an ACK": (PATHS, "!stream.destination->failed_recently(now_ns) || ", ""),
+        "BX-13: slow paths keep all packets": (PATHS, "!moves ? entry.vp", "true ? entry.vp"),
+        "a larger ring mixes up the packets of a path": (
+            PATHS, "        packet.before = moved(packet.before);\n", ""),
+        "a larger ring is not the stream's after a pause": (
+            PATHS, "    if (!has_ring(stream.ring)) set_ring(stream, p", "    set_ring(stream, p"),
         "BX-9: what the timer repeats stays in the window": (
             RECOVERY, "stream.cwnd_fixed = stream.nscc.on_timeout(", "stream.nscc.on_timeout("),
         "BX-11: packets do not wait for their time": (
@@ -108,8 +115,8 @@ UNIT_MUTANTS = {
         "the peer chooses paths": (PATHS, " || !owns(stream, entry.vp))", ")"),
         "EU-4: a SACK that was taken back is believed": (PATHS, "packet.acked || packet.withdrawn", "packet.acked"),
         "records are not there in time": (
-            PATHS, "    if (chunks_.size() * kRingsOfAChunk < streams_) add_rings();\n",
-            "    if (chunks_.empty()) add_rings();\n"),
+            PATHS, "    if (pools_[0].rings < streams_ && !add_rings(0, kRingsOfAChunk)) throw std::bad_alloc();\n",
+            "    if (pools_[0].rings == 0 && !add_rings(0, kRingsOfAChunk)) throw std::bad_alloc();\n"),
     },
     "tests/unit/transport/transport_reorder_test": {
         "EU-1: more than the cap": (HYBRID, "if (needed > cap_blocks_) return", "if (needed > cap_blocks_ + 1) return"),
@@ -139,7 +146,9 @@ UNIT_MUTANTS = {
     "tests/unit/transport/transport_parts_test": {
         "BX-12: a mark takes all of a part of a packet": (WINDOW, "std::max(cwnd_fixed / 2, least_)", "least_"),
         "BX-12: delay alone leaves nothing": (
-            WINDOW, "return careful_ ? left : std::max(left, std::min(cwnd_fixed, share_fixed));", "return left;"),
+            WINDOW, "is_large ? kLarge << 16 : share_fixed;", "is_large ? kLarge << 16 : 0;"),
+        "BX-12: delay alone leaves a large window less than 256 packets": (
+            WINDOW, "is_large ? kLarge << 16 : share_fixed;", "share_fixed;"),
         "BX-12: an unknown round trip shows no queue": (WINDOW, "is_queue = !is_known || ", "is_queue = is_known && "),
         "DCQCN begins at the same rate at every port": (
             "lib/transport/congestion/dcqcn.cc", "rate_ = line_rate(config);", "rate_ = kUnknownPortRate;"),
@@ -152,6 +161,19 @@ UNIT_MUTANTS = {
             "lib/transport/requester.h", "        r_.pace_ns = 0;  // each", "        // each"),
         "mp's timeouts wait for a small window": (
             "lib/transport/mp/requester.h", "            mp_.requests.pace_ns = 0;  // each", "            // each"),
+        "BX-14: a QP is promised twice what it may hold": (
+            "lib/transport/mp/state.h", "left_for(held) / (2 *", "left_for(held) / (1 *"),
+        "BX-15: marked packets widen the window": (
+            "lib/transport/requester.h", "r_.cwnd_fixed, acknowledged - marked,", "r_.cwnd_fixed, acknowledged,"),
+        "BX-15: a CNP closes the window": (
+            "lib/transport/rc_state.h", "left = std::min(marks, cwnd());", "left = std::min(marks, 4 * cwnd());"),
+        "BX-15: marks of READ data count as those of requests": (
+            "lib/transport/engine_receive-inl.h", "++(is_request ?", "++(true ?"),
+        "BX-15: marked requests hide marked READ data": (
+            "lib/transport/engine_receive-inl.h", "if (by_window && frame.headers.cnp_responses == 0) return;",
+            "if (by_window) return;"),
+        "BX-15: marks of long ago are counted": (
+            "lib/transport/engine_receive-inl.h", "if (core_.now_ns - last > 2 * interval_ns) congestion", "if (false) congestion"),
     },
     "tests/unit/link/link_test": {
         "a prefix is one bit shorter": (ADDRESS, ">> (8 - rest)) == 0", ">> (9 - rest)) == 0"),

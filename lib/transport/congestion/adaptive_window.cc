@@ -14,6 +14,9 @@ constexpr uint64_t kNoise = 4;                   // deviations of the round trip
 constexpr uint64_t kCarefulNs = 10'000'000'000;  // how long delay counts after a loss by congestion
 // A few losses, if they are more than a third of the packets of a round trip, are congestion in any case.
 constexpr uint32_t kLossShare = 3, kFewLosses = 8;
+constexpr uint32_t kLossLasts = 16;  // round trips after a loss by congestion in which delay may cut below a packet
+constexpr uint32_t kLarge = 256;     // a window of more packets grows only with reason
+constexpr uint32_t kUsedShare = 4;   // it counts as used if a quarter of it left in the last round trip
 constexpr uint32_t kAfterLoss = 70, kAfterDelay = 85;  // percent of the window that remain
 // A small window grows by an eighth in each of the two round trips between two cuts, so it loses more.
 constexpr uint32_t kSmall = 4 << 16, kAfterDelayIfSmall = 70;
@@ -33,19 +36,11 @@ uint64_t target_ns(uint32_t cwnd_fixed, uint64_t base_ns) {
 
 }  // namespace
 
+// From here the window grows by one packet in a round trip.
 uint32_t AdaptiveWindow::on_mark(uint32_t cwnd_fixed) {
     rounds_unmarked_ = 0;
-    return reduce(cwnd_fixed, kOne / 2);
-}
-
-uint32_t AdaptiveWindow::on_slow_path(uint32_t cwnd_fixed) {
-    return reduce(cwnd_fixed, kOne);
-}
-
-// Reduces the window after an acknowledgement. From here it grows by one packet in a round trip.
-uint32_t AdaptiveWindow::reduce(uint32_t cwnd_fixed, uint32_t by_fixed) {
     const uint32_t left =
-        cwnd_fixed > kOne ? std::max(cwnd_fixed - by_fixed, kOne / 2) : std::max(cwnd_fixed / 2, least_);
+        cwnd_fixed > kOne ? std::max(cwnd_fixed - kOne / 2, kOne / 2) : std::max(cwnd_fixed / 2, least_);
     last_most_ = left;
     quiet_rounds_ = 0;
     if (starts_slowly()) plan_growth(left);
@@ -62,20 +57,29 @@ uint32_t AdaptiveWindow::on_loss(uint32_t cwnd_fixed, const Round& round, uint64
     acked_ = losses_ = 0;
     careful_until_ns_ = now_ns + kCarefulNs;
     careful_ = true;
+    rounds_unlost_ = 0;
     return cut(cwnd_fixed, kAfterLoss);
 }
 
 uint32_t AdaptiveWindow::end_round(uint32_t cwnd_fixed, uint32_t share_fixed, const Round& round, uint64_t now_ns) {
+    // A part that is not used would become a queue as soon as it is.
+    if (cwnd_fixed >> 16 > std::max(kUsedShare * acked_, kLarge)) cwnd_fixed = std::max(2 * acked_, kLarge) << 16;
     acked_ = losses_ = 0;
     least_ = std::clamp(share_fixed / 16, kLeast, kOne / 8);
     const bool settled = !settling_ && !marked();
     settling_ = false;
     rounds_unmarked_ = std::min(rounds_unmarked_ + 1, kMarksLast);
+    rounds_unlost_ = std::min(rounds_unlost_ + 1, kLossLasts);
     careful_ = now_ns < careful_until_ns_;
-    const uint64_t noise_ns = careful_ ? round.deviation_ns : kNoise * round.deviation_ns;
+    // The least of hundreds of round trips is no noise, and without losses a long queue is the only sign.
+    const bool is_large = cwnd_fixed >> 16 > kLarge;
+    const uint64_t noise_ns = careful_ ? round.deviation_ns : is_large ? round.base_ns : kNoise * round.deviation_ns;
     if (settled && delay_of(round) > std::max(target_ns(cwnd_fixed, round.base_ns), noise_ns)) {
         const uint32_t left = cut(cwnd_fixed, cwnd_fixed < kSmall ? kAfterDelayIfSmall : kAfterDelay);
-        return careful_ ? left : std::max(left, std::min(cwnd_fixed, share_fixed));
+        // A receiver that waits for its core looks like a queue, but such a queue does not overflow.
+        const uint32_t uncareful = is_large ? kLarge << 16 : share_fixed;
+        const uint32_t floor = !careful_ ? uncareful : rounds_unlost_ == kLossLasts ? kOne : 0;
+        return std::max(left, std::min(cwnd_fixed, floor));
     }
     if (!starts_slowly() || cwnd_fixed >= last_most_) plan_growth(cwnd_fixed);
     return cwnd_fixed;

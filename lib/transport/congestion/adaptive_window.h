@@ -45,8 +45,6 @@ class AdaptiveWindow {
     }
     // Returns the window after an acknowledgement with a mark.
     uint32_t on_mark(uint32_t cwnd_fixed);
-    // Returns the window after an acknowledgement of a packet that later ones have overtaken (MP-4).
-    uint32_t on_slow_path(uint32_t cwnd_fixed);
     // Returns the window after the loss of a packet that left after the last reduction by on_loss().
     uint32_t on_loss(uint32_t cwnd_fixed, const Round& round, uint64_t now_ns);
     // Withdraws a loss: the packet has turned out to have arrived.
@@ -82,7 +80,6 @@ class AdaptiveWindow {
 
     bool marked() const { return rounds_unmarked_ < kMarksLast; }
 
-    uint32_t reduce(uint32_t cwnd_fixed, uint32_t by_fixed);
     uint32_t cut(uint32_t cwnd_fixed, uint32_t percent);
     void plan_growth(uint32_t cwnd_fixed);
 
@@ -92,6 +89,7 @@ class AdaptiveWindow {
     uint32_t last_most_ = ~0u;               // the window at the last sign of congestion, or the end of slow start
     uint32_t acked_ = 0, losses_ = 0;        // packets in this round trip
     uint32_t rounds_unmarked_ = kMarksLast;  // since the last mark, up to kMarksLast
+    uint32_t rounds_unlost_ = 0;             // since the last loss by congestion, up to a limit
     uint64_t careful_until_ns_ = 0;          // until then delay counts
     bool careful_ = false;
     bool settling_ = false;  // the window was cut: the next round still shows the queue of the larger one

@@ -4,7 +4,7 @@
 // DESIGN NOTES
 // 1. A packet takes one place: a run of as many granules as it needs, so that 64 bytes do not cost as much as 4 KiB.
 //    Places of equal length share a slab. A slab whose places are all free serves any length again.
-// 2. The memory is reserved at the start and touched when it is used. Nothing is allocated while packets arrive.
+// 2. A slab is allocated when it is first needed, and kept. Without memory the packet is refused, as by a full pool.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace rove::transport {
 
 // An early packet. Its payload follows.
 struct EarlyPacket {
-    uint16_t next_free;
+    uint32_t next_free;
     wire::Headers headers;
     uint32_t payload_bytes;
 
@@ -34,13 +34,11 @@ struct EarlyPacket {
 class HeldPool {
   public:
     static constexpr uint32_t kGranuleBytes = 512;
-    static constexpr uint16_t kNone = UINT16_MAX;
-    static constexpr uint32_t kMaxBytes = 31u << 20;  // a place's number has 16 bits
+    static constexpr uint32_t kNone = UINT32_MAX;
+    static constexpr uint32_t kMaxBytes = 1u << 30;
 
-    explicit HeldPool(uint32_t bytes)
-        : slabs_(bytes / (kGranuleBytes * kSlabGranules)),
-          memory_(static_cast<std::byte*>(::operator new(slabs_.size() * kSlabGranules * kGranuleBytes))) {
-        for (size_t i = slabs_.size(); i != 0; --i) push(free_, static_cast<uint16_t>(i - 1));
+    explicit HeldPool(uint32_t bytes) : slabs_(bytes / (kGranuleBytes * kSlabGranules)) {
+        for (size_t i = slabs_.size(); i != 0; --i) push(free_, static_cast<uint32_t>(i - 1));
         open_.fill(kNone);
     }
 
@@ -49,8 +47,8 @@ class HeldPool {
     static uint32_t granules_for(uint32_t payload_bytes) { return kLengths[length_for(payload_bytes)]; }
 
     // Copies a packet to a place. Returns the place, or kNone without memory.
-    uint16_t put(const wire::Headers& headers, std::span<const uint8_t> payload) {
-        const uint16_t place = take(length_for(static_cast<uint32_t>(payload.size())));
+    uint32_t put(const wire::Headers& headers, std::span<const uint8_t> payload) {
+        const uint32_t place = take(length_for(static_cast<uint32_t>(payload.size())));
         if (place == kNone) return kNone;
         EarlyPacket& packet = *std::construct_at(&at(place));
         packet.headers = headers;
@@ -58,11 +56,12 @@ class HeldPool {
         std::memcpy(packet.payload(), payload.data(), payload.size());
         return place;
     }
-    EarlyPacket& at(uint16_t place) const {
-        return *reinterpret_cast<EarlyPacket*>(memory_.get() + size_t{place} * kGranuleBytes);
+    EarlyPacket& at(uint32_t place) const {
+        const Slab& slab = slabs_[place / kSlabGranules];
+        return *reinterpret_cast<EarlyPacket*>(slab.memory.get() + size_t{place % kSlabGranules} * kGranuleBytes);
     }
     // Frees a place. Returns its granules.
-    uint32_t free(uint16_t place);
+    uint32_t free(uint32_t place);
 
   private:
     static constexpr uint32_t kSlabGranules = 128;
@@ -70,17 +69,17 @@ class HeldPool {
     static_assert(sizeof(EarlyPacket) + kMaxMtu <= kLengths.back() * kGranuleBytes);
     static_assert(std::is_trivially_destructible_v<EarlyPacket>);
 
-    struct Slab {
-        uint8_t length = 0;                      // index into kLengths
-        uint8_t used = 0;                        // places
-        uint8_t touched = 0;                     // places that were ever used since the slab got its length
-        uint16_t freed = kNone;                  // the first of its freed places
-        uint16_t before = kNone, after = kNone;  // in a list of slabs with free places
-    };
     struct Delete {
         void operator()(std::byte* memory) const { ::operator delete(memory); }
     };
-
+    struct Slab {
+        std::unique_ptr<std::byte, Delete> memory;
+        uint8_t length = 0;                      // index into kLengths
+        uint8_t used = 0;                        // places
+        uint8_t touched = 0;                     // places that were ever used since the slab got its length
+        uint32_t freed = kNone;                  // the first of its freed places
+        uint32_t before = kNone, after = kNone;  // in a list of slabs with free places
+    };
     static uint32_t length_for(uint32_t payload_bytes) {
         const uint32_t granules =
             (static_cast<uint32_t>(sizeof(EarlyPacket)) + payload_bytes + kGranuleBytes - 1) / kGranuleBytes;
@@ -89,14 +88,13 @@ class HeldPool {
         return length;
     }
     static uint32_t places_of(const Slab& slab) { return kSlabGranules / kLengths[slab.length]; }
-    void push(uint16_t& list, uint16_t slab);
-    void remove(uint16_t& list, uint16_t slab);
-    uint16_t take(uint32_t length);
+    void push(uint32_t& list, uint32_t slab);
+    void remove(uint32_t& list, uint32_t slab);
+    uint32_t take(uint32_t length);
 
     std::vector<Slab> slabs_;
-    std::unique_ptr<std::byte, Delete> memory_;
-    uint16_t free_ = kNone;                       // slabs without a length
-    std::array<uint16_t, kLengths.size()> open_;  // slabs of a length with free places
+    uint32_t free_ = kNone;                       // slabs without a length
+    std::array<uint32_t, kLengths.size()> open_;  // slabs of a length with free places
 };
 
 }  // namespace rove::transport

@@ -475,7 +475,7 @@ wire::MpAck MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame
     }
     if (arrival == Arrival::kOutOfOrder) {
         on_progress();
-        core_.multipath->record_reorder_distance(psn - stream.expected, mp_.responses_in_degree);
+        core_.multipath->record_reorder_distance(static_cast<uint32_t>(psn - stream.expected), mp_.responses_in_degree);
         reorder.track(stream, psn, Slot::kReceived, frame.headers.mp.last());
         return wire::MpAck::kSack;
     }
@@ -513,8 +513,7 @@ void MpRequesterLogic<S>::expire() {
             retry_.ack_deadline = retry_.next(core_.retry_policy(qp_), core_.silence_ns());
             mp_.probing = !mp_.requests.outstanding();
             mp_.requests.pace_ns = 0;  // each timeout repeats a packet, whatever the pause of a small window
-            if (mp_.requests.timer_ns != 0)
-                mp_.requests.timer_ns = core_.now_ns;  // a retry counts as one whatever the backoff
+            paths_.hasten(mp_.requests, core_.now_ns);  // a retry counts as one whatever the backoff
         }
     }
     paths_.expire(mp_.requests, core_.now_ns);

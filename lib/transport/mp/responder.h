@@ -221,20 +221,21 @@ void MpResponderLogic<S>::accept_early(const wire::ParsedFrame& frame, wire::Op 
     const wire::Headers& h = frame.headers;
     bool taken = false;
     Slot slot = Slot::kReceived;
+    const auto ahead = static_cast<uint32_t>(Psn(h.bth.psn) - mp_.requests_in.expected);
     const Early what = classify_early(h, op);
     switch (what) {
         case Early::kPlace:
             taken = (is_send(op) ? place_send(frame, op) : place_write(frame, op)) == Outcome::kDone;
             break;
         case Early::kHold:
-            taken = shared_.hold(mp_.held, frame);
+            taken = shared_.hold(mp_.held, frame, ahead);
             slot = is_send(op) || has_immediate(op) ? Slot::kTailWithCompletion : Slot::kTail;
             break;
         case Early::kDrop:
             break;
     }
     if (taken) {
-        shared_.record_reorder_distance(Psn(h.bth.psn) - mp_.requests_in.expected, mp_.requests_in_degree);
+        shared_.record_reorder_distance(ahead, mp_.requests_in_degree);
         shared_.reorder.track(mp_.requests_in, Psn(h.bth.psn), slot, h.mp.last());
     } else {
         ++core_.counters[what == Early::kDrop ? Counter::kDropEarlySync : Counter::kDropSequence];

@@ -20,22 +20,39 @@ namespace rove::transport {
 
 // The early packets of a QP, indexed by PSN. No two PSNs inside the reorder window share a place.
 struct EarlyPackets {
-    static constexpr uint16_t kNone = HeldPool::kNone;
+    static constexpr uint32_t kNone = HeldPool::kNone;
 
-    std::unique_ptr<uint16_t[]> at;  // the packet's place in the worker's pool, or kNone
-    uint32_t mask = 0;
+    std::unique_ptr<uint32_t[]> at;  // the packet's place in the worker's pool, or kNone
+    uint32_t places = 0;             // a power of two; 0: no packet has come early
     uint32_t count = 0;
     uint32_t granules = 0;     // memory of the pool for all of them
     uint32_t of_a_packet = 1;  // granules of the latest one
     uint8_t peer = 0;          // from MultipathShared::peer_of()
 
-    // Allocates places for a window of `packets` ahead of the expected one.
-    void make_room(uint32_t packets) {
-        mask = std::bit_ceil(packets + 1) - 1;
-        at = std::make_unique<uint16_t[]>(mask + 1);
-        std::fill_n(at.get(), mask + 1, kNone);
+    // Makes places for the packets up to the one `ahead` of the expected one. Returns false without memory.
+    bool make_room(uint32_t ahead, const HeldPool& pool) {
+        if (ahead < places) return true;
+        const uint32_t more = std::max(std::bit_ceil(ahead + 1), kFew);
+        std::unique_ptr<uint32_t[]> room(new (std::nothrow) uint32_t[more]);
+        if (room == nullptr) return false;
+        std::fill_n(room.get(), more, kNone);
+        for (uint32_t i = 0; i < places; ++i)
+            if (at[i] != kNone) room[pool.at(at[i]).headers.bth.psn & (more - 1)] = at[i];
+        at = std::move(room);
+        places = more;
+        return true;
     }
-    uint16_t& of(Psn psn) { return at[psn.value() & mask]; }
+    // Frees the places if there are many and none is used.
+    void trim() {
+        if (count != 0 || places <= kFew) return;
+        at.reset();
+        places = 0;
+    }
+    // Returns the place of a packet, which there must be.
+    uint32_t& of(Psn psn) { return at[psn.value() & (places - 1)]; }
+
+  private:
+    static constexpr uint32_t kFew = 128;
 };
 
 // The entry that a packet's sender receives (EU-4).
@@ -113,17 +130,18 @@ class MultipathShared {
         return static_cast<uint8_t>(hash % kPeers);
     }
 
-    // Stores a verified packet of a QP. Returns false without room. No QP and no peer may hold more of the pool than is
-    // left free, so that a newcomer always finds room: half of the pool for one alone, and a quarter next to one that
-    // holds its maximum.
-    bool hold(EarlyPackets& held, const wire::ParsedFrame& frame) {
+    // Stores a verified packet of a QP, `ahead` packets after the expected one. Returns false without room. No QP and
+    // no peer may hold more of the pool than is left free, so that a newcomer always finds room: half of the pool for
+    // one alone, and a quarter next to one that holds its maximum.
+    bool hold(EarlyPackets& held, const wire::ParsedFrame& frame, uint32_t ahead) {
         if (frame.payload_bytes > kMaxMtu) return false;
         const uint32_t granules = HeldPool::granules_for(frame.payload_bytes);
         held.of_a_packet = granules;
         if (granules > left_for(held)) return false;
         const Psn psn(frame.headers.bth.psn);
         release(held, psn);  // an entry that remains after a refusal
-        const uint16_t place = pool_.put(frame.headers, {frame.payload, frame.payload_bytes});
+        if (!held.make_room(ahead, pool_)) return false;
+        const uint32_t place = pool_.put(frame.headers, {frame.payload, frame.payload_bytes});
         if (place == HeldPool::kNone) return false;
         held.of(psn) = place;
         holders_ += held.count++ == 0;
@@ -135,12 +153,14 @@ class MultipathShared {
     }
     // Returns the packet with this PSN, or null. It is valid until release().
     const EarlyPacket* find(EarlyPackets& held, Psn psn) const {
-        const uint16_t place = held.of(psn);
+        if (held.places == 0) return nullptr;
+        const uint32_t place = held.of(psn);
         if (place == EarlyPackets::kNone || Psn(pool_.at(place).headers.bth.psn) != psn) return nullptr;
         return &pool_.at(place);
     }
     void release(EarlyPackets& held, Psn psn) {
-        uint16_t& place = held.of(psn);
+        if (held.places == 0) return;
+        uint32_t& place = held.of(psn);
         if (place == EarlyPackets::kNone) return;
         const uint32_t granules = pool_.free(std::exchange(place, EarlyPackets::kNone));
         holders_ -= --held.count == 0;
@@ -148,23 +168,25 @@ class MultipathShared {
         by_peer_[held.peer] -= granules;
         granules_now_ -= granules;
         --held_now_;
+        held.trim();
     }
     void release_all(EarlyPackets& held) {
-        for (uint32_t i = 0; held.count != 0 && i <= held.mask; ++i) release(held, Psn(i));
+        for (uint32_t i = 0; held.count != 0 && i < held.places; ++i) release(held, Psn(i));
     }
     // Returns how many packets from the expected one on a QP may send now (BX-14): those that it holds, and its part of
     // the room that its peer has left.
     uint32_t room_of(const EarlyPackets& held) const {
-        return 1 + held.count + left_for(held) / ((holders_ + (held.count == 0)) * held.of_a_packet);
+        // A packet takes its granules twice, because they are no longer left, and they are taken; so does one of
+        // another QP of the same peer.
+        return 1 + held.count + left_for(held) / (2 * (holders_ + (held.count == 0)) * held.of_a_packet);
     }
     uint32_t early_count() const { return held_now_; }
     uint32_t held_peak() const { return held_peak_; }
 
     // Counts a packet that arrived early and was accepted.
-    void record_reorder_distance(int32_t ahead, uint32_t& most) {
-        const auto degree = static_cast<uint32_t>(ahead);
-        ++counters.degrees[std::min<size_t>(std::bit_width(degree), counters.degrees.size() - 1)];
-        most = std::max(most, degree);
+    void record_reorder_distance(uint32_t ahead, uint32_t& most) {
+        ++counters.degrees[std::min<size_t>(std::bit_width(ahead), counters.degrees.size() - 1)];
+        most = std::max(most, ahead);
     }
 
     Paths paths;

@@ -35,7 +35,7 @@ class Destination {
     }
     // Records that packets were lost without a sign, and tells whether that was in the last second.
     void record_failure(uint64_t now_ns) { failed_ns_ = now_ns; }
-    bool failed_lately(uint64_t now_ns) const { return failed_ns_ != 0 && now_ns - failed_ns_ < kFailureNs; }
+    bool failed_recently(uint64_t now_ns) const { return failed_ns_ != 0 && now_ns - failed_ns_ < kFailureNs; }
 
     LeastRoundTrip least;
     uint64_t srtt_ns = 0;   // the round trip of the stream that measured last; 0: none

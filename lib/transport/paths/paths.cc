@@ -11,8 +11,8 @@
 namespace rove::transport {
 
 const char* invalid(const PathsConfig& config) {
-    if (!std::has_single_bit(config.max_window) || config.max_window < 16 || config.max_window > 4096)
-        return "max_window: a power of two from 16 to 4096 packets";
+    if (!std::has_single_bit(config.max_window) || config.max_window < 16 || config.max_window > 8192)
+        return "max_window: a power of two from 16 to 8192 packets";
     if (config.vps < 1 || config.vps > kVps) return "vps: from 1 to 16384 paths";
     if (config.first_vp != 0 && (config.first_vp < kFirstVp || config.first_vp - kFirstVp + config.vps > kVps))
         return "first_vp, vps: UDP source ports from 0xC000 to 0xFFFF";
@@ -45,13 +45,14 @@ void Paths::start(SendStream& stream, Psn first, uint16_t own_port, uint64_t pee
     stream.destination = find_destination(peer);
     ++stream.destination->users;
     stream.round_end = first;
-    stream.reach = config_.max_window;
+    set_ring(stream, pools_[0].records);
+    stream.reach = stream.ring;
     if (is_adaptive_ && stream.destination->srtt_ns != 0) {
         stream.srtt_ns = stream.destination->srtt_ns;
         stream.rttvar_ns = stream.srtt_ns / 2;
     }
     stream.first_vp = config_.first_vp != 0 ? config_.first_vp : own_port;
-    if (chunks_.size() * kRingsOfAChunk < streams_) add_rings();
+    if (pools_[0].rings < streams_ && !add_rings(0, kRingsOfAChunk)) throw std::bad_alloc();
     stream.una = stream.oldest = stream.nxt = stream.recorded = stream.ooh = stream.retx = stream.recovery = first;
     restart(stream);
 }
@@ -73,28 +74,72 @@ void Paths::restart(SendStream& stream) {
     stream.satisfied = false;
 }
 
-void Paths::add_rings() {
-    const size_t each = ring_records();
-    // Zeros that nobody has touched cost no memory.
-    auto* const records = static_cast<PacketRecord*>(std::calloc(kRingsOfAChunk * each, sizeof(PacketRecord)));
-    if (records == nullptr) throw std::bad_alloc();
-    chunks_.emplace_back(records);
-    free_rings_.reserve(chunks_.size() * kRingsOfAChunk);
-    for (size_t i = kRingsOfAChunk; i != 0; --i) free_rings_.push_back({records + (i - 1) * each, nullptr});
+bool Paths::RingPool::add(size_t count, size_t each, size_t before) {
+    // Zeroed pages cost no memory until they are written.
+    std::unique_ptr<PacketRecord, Free> chunk(
+        static_cast<PacketRecord*>(std::calloc(count * each, sizeof(PacketRecord))));
+    if (chunk == nullptr) return false;
+    try {
+        free.reserve(rings + count);
+        chunks.push_back(std::move(chunk));
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+    rings += count;
+    for (size_t i = count; i != 0; --i) free.push_back({chunks.back().get() + (i - 1) * each + before, nullptr, {}});
+    return true;
 }
 
-// Gives the stream the ring that was used last, whose memory is most likely in a cache.
+Paths::FreeRing Paths::RingPool::take() {
+    const FreeRing ring = free.back();
+    free.pop_back();
+    return ring;
+}
+
+// Gives the stream a ring for its window: the one that was used last, whose memory is most likely in a cache.
 void Paths::acquire(SendStream& stream) {
-    stream.records = free_rings_.back().records;
-    if (free_rings_.back().user != &stream) stream.recorded = stream.nxt;
-    free_rings_.pop_back();
+    while (stream.ring > std::max(pools_[0].records, 2 * stream.cwnd())) set_ring(stream, stream.ring / 2);
+    if (!has_ring(stream.ring)) set_ring(stream, pools_[0].records);
+    stream.reach = std::min(stream.reach, stream.ring);
+    const FreeRing ring = pool_of(stream.ring).take();
+    stream.records = ring.records;
+    if (ring.user != &stream || ring.end != stream.nxt) stream.recorded = stream.nxt;
     stream.destination->busy += !std::exchange(stream.busy, true);
-    std::fill_n(lost_bits(stream), (config_.max_window + 63) / 64, uint64_t{0});
+    clear_lost_bits(stream);
+}
+
+// Sets the size of the ring, and what depends on it. A window of thousands of packets lasts for so long that packets of
+// good paths are further apart than MP-4's delta.
+void Paths::set_ring(SendStream& stream, uint32_t records) const {
+    stream.ring = records;
+    const uint32_t delta = is_adaptive_ ? std::max(config_.delta, records / kOverDelta) : config_.delta;
+    stream.most_behind = is_clocked_ ? static_cast<int32_t>(delta) : INT32_MIN;
+}
+
+// Gives the stream a ring of twice the size, if there is memory for it.
+void Paths::grow_ring(SendStream& stream) {
+    if (!has_ring(2 * stream.ring)) return;
+    const SendStream before = stream;
+    const auto moved = [&](uint16_t index) {
+        const Psn psn = before.recorded + ((index - before.recorded.value()) & (before.ring - 1));
+        return static_cast<uint16_t>(psn.value() & (stream.ring - 1));
+    };
+    set_ring(stream, 2 * stream.ring);
+    stream.records = pool_of(stream.ring).take().records;
+    clear_lost_bits(stream);
+    std::transform(latest_of_buckets(before), latest_of_buckets(before) + buckets_, latest_of_buckets(stream), moved);
+    for (Psn psn = stream.recorded; psn < stream.nxt; ++psn) {
+        PacketRecord& packet = record(stream, psn);
+        packet = record(before, psn);
+        packet.before = moved(packet.before);
+        if (packet.lost) flip_lost_bit(stream, psn);
+    }
+    pool_of(before.ring).free.push_back({before.records, nullptr, {}});
 }
 
 void Paths::release(SendStream& stream) {
     if (stream.records == nullptr) return;
-    free_rings_.push_back({stream.records, &stream});
+    pool_of(stream.ring).free.push_back({stream.records, &stream, stream.nxt});
     stream.records = nullptr;
     if (!is_below_packet(stream)) stream.destination->busy -= std::exchange(stream.busy, false);
 }
@@ -127,7 +172,7 @@ void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) 
 inline void Paths::widen(SendStream& stream, uint32_t cwnd_fixed) {
     const uint32_t before = stream.cwnd();
     stream.cwnd_fixed = cwnd_fixed;
-    stream.grown |= config_.explore && stream.cwnd() > before && before < config_.max_window / kExploreShare;
+    stream.grown |= config_.explore && stream.cwnd() > before && before < explored_window();
 }
 
 // Grows the window by 1/cwnd for each ACK (MP-1), in one step for up to a window's worth of them.
@@ -166,6 +211,7 @@ void Paths::end_round(SendStream& stream, uint64_t now_ns) {
     stream.round_end = stream.nxt;
     stream.round_before = std::exchange(stream.round_least, UINT32_MAX);
     stream.undo_fixed = 0;
+    if (stream.records != nullptr && stream.ring < std::min(2 * stream.cwnd(), config_.max_window)) grow_ring(stream);
 }
 
 // Returns true if the ACK of a packet shows a slow path (BX-13): packets that left no earlier came a round trip sooner.
@@ -175,11 +221,17 @@ bool Paths::came_late(SendStream& stream, const PacketRecord& packet, uint32_t a
            age > stream.front_rtt + ticks(stream.srtt_ns) + 1;
 }
 
-// Returns a path for a packet that no ACK lets out (BX-13): one that worked recently, or, for one packet in eight that
-// `may_explore`, a random one.
-uint16_t Paths::known_vp(SendStream& stream, bool may_explore) {
-    if (!stream.destination->knows_paths() || (may_explore && draw() % 8 == 0)) return random_vp(stream);
-    return stream.destination->next_path();
+// Returns a path for a packet that no ACK lets out (BX-13). It is a random one if other packets are in flight and no
+// path to the peer has failed recently, because a few known paths load the links unevenly.
+uint16_t Paths::path_without_ack(SendStream& stream, uint64_t now_ns) {
+    if (stream.outstanding() && (!stream.destination->failed_recently(now_ns) || draw() % 8 == 0))
+        return random_vp(stream);
+    return known_vp(stream);
+}
+
+// Returns a path that worked recently, if there is one.
+uint16_t Paths::known_vp(SendStream& stream) {
+    return stream.destination->knows_paths() ? stream.destination->next_path() : random_vp(stream);
 }
 
 bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint64_t now_ns) {
@@ -253,7 +305,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     if (psn < stream.una && !nack) stream.inflate += config_.count_acks;
     if (entry.kind == wire::MpAck::kErr) return true;  // the requester handles it
     if (!nack && psn >= stream.ooh) stream.ooh = psn + 1;
-    if (stream.ooh.previous() - psn > most_behind_) [[unlikely]] {
+    if (stream.ooh.previous() - psn > stream.most_behind) [[unlikely]] {
         if (!is_clocked_) {
             take_signals(stream, entry, rtt_ns, now_ns);
             return true;
@@ -261,10 +313,14 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         // PSNs below snd_ool = snd_ooh - delta came on a slow path, unless they were retransmitted (MP-4).
         if (!entry.retx) {
             ++counters_.slow_acks;
-            if (is_adaptive_)
-                stream.cwnd_fixed = stream.window.on_slow_path(stream.cwnd_fixed);
-            else
+            if (is_adaptive_) {
+                if (entry.ece) adapt(stream, entry);
+                const bool moves = draw() % kMoveShare == 0;
+                const bool failed = stream.destination->failed_recently(now_ns);
+                add_clock(stream, !moves ? entry.vp : failed ? known_vp(stream) : random_vp(stream));
+            } else {
                 shrink(stream, kOne, kOne);
+            }
             return true;
         }
     }
@@ -276,9 +332,9 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             stream.moved_ns = now_ns;
             ++counters_.slow_acks;
             destination.remove_path(vp);
-            vp = known_vp(stream, false);
+            vp = known_vp(stream);
         } else if (entry.ece && stream.cwnd_fixed < 2 * kOne) {
-            vp = known_vp(stream, false);
+            vp = known_vp(stream);
         } else if (!nack && now_ns - destination.noted_ns > stream.srtt_ns / 16) {
             destination.noted_ns = now_ns;
             destination.add_path(vp);

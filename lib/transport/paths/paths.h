@@ -52,6 +52,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <memory>
 #include <unordered_map>
@@ -96,13 +97,19 @@ struct Departure {
 // Schedules the packets of all streams of one worker.
 class Paths {
   public:
+    static constexpr uint32_t kFirstRing = 256;  // the records of a ring that has not grown
+
     Paths(const PathsConfig& config, uint64_t seed, const DcqcnConfig& dcqcn = {})
         : config_(config),
           dcqcn_(dcqcn),
           is_adaptive_(config.control == PathsConfig::Control::kAdaptive),
           is_clocked_((is_mp_rdma() || is_adaptive_) && config.choice == PathsConfig::Choice::kEcho),
-          most_behind_(is_clocked_ ? static_cast<int32_t>(config.delta) : INT32_MIN),
-          random_(seed) {}
+          buckets_(std::min(config.max_window, kFirstRing)),
+          random_(seed) {
+        // Only BX-12's windows grow beyond the first ring.
+        uint32_t records = is_adaptive_ ? std::min(config_.max_window, kFirstRing) : config_.max_window;
+        for (; records <= config_.max_window; records *= 2) pools_.push_back({records});
+    }
 
     // Starts a stream whose first PSN is `first`. `own_port` is the connection's UDP source port. Streams with the same
     // `peer`, any number that tells peers apart, share their knowledge of paths. May allocate.
@@ -148,7 +155,7 @@ class Paths {
     bool advance(SendStream& stream, Psn aack, uint64_t now_ns);
     // Applies the receiver's statement of how many packets it takes, counted from `aack` on (BX-14).
     void limit(SendStream& stream, Psn aack, uint32_t packets) const {
-        if (is_adaptive_ && aack >= stream.una) stream.reach = std::clamp(packets, 1u, config_.max_window);
+        if (is_adaptive_ && aack >= stream.una) stream.reach = std::clamp(packets, 1u, stream.ring);
     }
     // Applies knowledge from before the stream started: the packets that the receiver takes, and a round trip; 0
     // means unknown.
@@ -166,9 +173,14 @@ class Paths {
     uint32_t paths_in_use(const SendStream& stream) const;
     // Returns the number of packets that are not acknowledged. Slow.
     uint32_t in_flight(const SendStream& stream) const;
+    // Lets the timer expire now, unless an answer to the latest packet may still be on its way.
+    void hasten(SendStream& stream, uint64_t now_ns) const {
+        if (stream.timer_ns != 0 && now_ns - stream.sent_ns > stream.srtt_ns + 4 * stream.rttvar_ns)
+            stream.timer_ns = now_ns;
+    }
     // Calls `visit(Psn, const PacketRecord&)` for the latest packets of a stream that is not idle, oldest first;
-    // packets before `una` are done. There are at most max_window, and fewer after a pause in which another stream used
-    // the records. For telemetry.
+    // packets before `una` are done. There are at most SendStream::ring, and fewer after a pause in which another
+    // stream used the records. For telemetry.
     void for_each(const SendStream& stream, auto&& visit) const {
         if (stream.records == nullptr) return;
         for (Psn psn = stream.recorded; psn < stream.nxt; ++psn) visit(psn, record(stream, psn));
@@ -177,13 +189,18 @@ class Paths {
     const PathsConfig& config() const { return config_; }
     const PathsCounters& counters() const { return counters_; }
     // The memory that is reserved for records. Only what busy streams have used of it is resident.
-    size_t record_bytes() const { return chunks_.size() * kRingsOfAChunk * ring_bytes(); }
-    // The memory of a busy stream: its records and the tables after them.
-    size_t ring_bytes() const { return ring_records() * sizeof(PacketRecord); }
+    size_t record_bytes() const {
+        size_t bytes = 0;
+        for (const RingPool& pool : pools_) bytes += pool.rings * ring_bytes(pool.records);
+        return bytes;
+    }
+    // The memory of a busy stream whose ring has `records` records, with the tables behind them.
+    size_t ring_bytes(uint32_t records) const { return (records + table_records(records)) * sizeof(PacketRecord); }
 
   private:
-    static constexpr uint32_t kOne = 1u << 16;  // one packet in fixed point
-    static constexpr uint8_t kUsesPerAck = 2;   // MP-6
+    static constexpr uint32_t kOne = 1u << 16;                      // one packet in fixed point
+    static constexpr uint8_t kUsesPerAck = 2;                       // MP-6
+    static constexpr int32_t kFewClocks = SendStream::kClocks / 2;  // MP-6
     // 32 ms with the default floor, which is less than the usual timeout of verbs.
     static constexpr uint8_t kMaxBackoff = 5;
     static constexpr uint32_t kIdleRoundTrips = 3;    // MP-8
@@ -193,16 +210,19 @@ class Paths {
     static constexpr uint32_t kMaxSteps = 64;         // note 7
     static constexpr int32_t kFew = 3;                // packets; see PathsConfig::low_rto_ns
     static constexpr size_t kRingsOfAChunk = 64;      // 300 KB by default, so the C library maps it and touches nothing
-    static constexpr uint32_t kTakenByAll = 120;      // packets ahead that every receiver tracks, with its defaults
+    static constexpr uint32_t kTakenByAll = 120;      // packets ahead that every receiver tracks, with Eunomia's sizes
     static constexpr size_t kMaxDestinations = 4096;  // more are kept only for streams
-    // BX-4 applies while the window is below this fraction of max_window. A loss on a dead path is detected after about
-    // two round trips, and the other paths must be able to continue for that long.
+    // BX-4 applies while the window is below this fraction of the first ring. A loss on a dead path is detected after
+    // about two round trips, and the other paths must be able to continue for that long.
     static constexpr uint32_t kExploreShare = 4;
+    static constexpr uint32_t kOverDelta = 8;     // BX-13: MP-4's delta is at least this fraction of the ring
+    static constexpr uint64_t kMoveShare = 4;     // BX-13: one in this many packets leaves a slow path
     static constexpr uint32_t kExploreRate = 64;  // BX-13: one in this many packets tries a path after a failure
 
+    uint32_t explored_window() const { return buckets_ / kExploreShare; }
     static uint32_t ticks(uint64_t ns) { return static_cast<uint32_t>(ns >> 6); }
     PacketRecord& record(const SendStream& stream, Psn psn) const {
-        return stream.records[psn.value() & (config_.max_window - 1)];
+        return stream.records[psn.value() & (stream.ring - 1)];
     }
     uint32_t floor_fixed() const { return config_.initial_window << 16; }
     // BX-12: with a window below a packet, one packet leaves after the other, at its time.
@@ -245,44 +265,63 @@ class Paths {
     void add_clock(SendStream& stream, uint16_t vp) {
         if (stream.clock_count < SendStream::kClocks) [[likely]]
             stream.clocks[(stream.clock_head + stream.clock_count++) % SendStream::kClocks] = {vp, 0};
+        else if (is_adaptive_)
+            stream.credits = std::min(stream.credits + 1, stream.cwnd());
         else if (stream.satisfied && stream.cwnd() > kUsesPerAck * SendStream::kClocks)
             lose_clocks(stream, 1);
         else
             ++counters_.surplus;
     }
     // Counts a use of the first ACK, which let a packet out; `window` is the window before that. An ACK lets out a
-    // second packet only if the window exceeds the number of ACKs (MP-6).
+    // second packet only if the window exceeds the number of ACKs (MP-6), and not while there are so many that others
+    // would find no place: paths that by chance had more of the ACKs would get ever more packets.
     static void use_clock(SendStream& stream, SendStream::Clock& clock, int32_t window) {
-        if (++clock.uses != kUsesPerAck && window >= static_cast<int32_t>(stream.clock_count)) return;
+        const auto count = static_cast<int32_t>(stream.clock_count);
+        if (++clock.uses != kUsesPerAck && window >= count && count <= kFewClocks) return;
         ++stream.clock_head;
         --stream.clock_count;
     }
-    // The tables after a ring's records: for each bucket of paths, the record of its latest packet (BX-1); and a bit
-    // for each record, which tells whether it is lost.
-    size_t ring_records() const {
-        return config_.max_window + (config_.max_window * sizeof(uint16_t) + config_.max_window / 8 + 15) / 16;
+    // The tables of a ring: before its records, for each bucket of paths the record of its latest packet (BX-1); and
+    // behind them a bit for each record, which tells whether it is lost.
+    size_t bucket_records() const {
+        return (buckets_ * sizeof(uint16_t) + sizeof(PacketRecord) - 1) / sizeof(PacketRecord);
+    }
+    static size_t lost_words(uint32_t records) { return (records + 63) / 64; }
+    size_t table_records(uint32_t records) const {
+        const size_t lost = lost_words(records) * sizeof(uint64_t);
+        return bucket_records() + (lost + sizeof(PacketRecord) - 1) / sizeof(PacketRecord);
     }
     uint16_t* latest_of_buckets(const SendStream& stream) const {
-        return reinterpret_cast<uint16_t*>(stream.records + config_.max_window);
+        return reinterpret_cast<uint16_t*>(stream.records) - buckets_;
     }
-    uint64_t* lost_bits(const SendStream& stream) const {
-        return reinterpret_cast<uint64_t*>(latest_of_buckets(stream) + config_.max_window);
+    static uint64_t* lost_bits(const SendStream& stream) {
+        return reinterpret_cast<uint64_t*>(stream.records + stream.ring);
+    }
+    static void clear_lost_bits(const SendStream& stream) {
+        std::fill_n(lost_bits(stream), lost_words(stream.ring), uint64_t{0});
+    }
+    static void flip_lost_bit(const SendStream& stream, Psn psn) {
+        const uint32_t index = psn.value() & (stream.ring - 1);
+        lost_bits(stream)[index / 64] ^= uint64_t{1} << index % 64;
     }
     // Links the record of `psn`, which was sent on `vp`. Returns the record before it on a path of its bucket.
     uint16_t link(const SendStream& stream, Psn psn, uint16_t vp) const {
-        const uint32_t mask = config_.max_window - 1;
-        return std::exchange(latest_of_buckets(stream)[vp & mask], static_cast<uint16_t>(psn.value() & mask));
+        return std::exchange(latest_of_buckets(stream)[vp & (buckets_ - 1)],
+                             static_cast<uint16_t>(psn.value() & (stream.ring - 1)));
     }
     void grow(SendStream& stream, uint32_t acks);
     void widen(SendStream& stream, uint32_t cwnd_fixed);
     // These belong to BX-12 and BX-13.
     void end_round(SendStream& stream, uint64_t now_ns);
+    void set_ring(SendStream& stream, uint32_t records) const;
+    void grow_ring(SendStream& stream);
     void note_loss(SendStream& stream, const PacketRecord& packet);
     static AdaptiveWindow::Round round_of(const SendStream& stream, uint32_t least) {
         return {least == UINT32_MAX ? 0 : uint64_t{least} << 6, stream.destination->least.get(), stream.rttvar_ns};
     }
     bool came_late(SendStream& stream, const PacketRecord& packet, uint32_t age) const;
-    uint16_t known_vp(SendStream& stream, bool may_explore);
+    uint16_t path_without_ack(SendStream& stream, uint64_t now_ns);
+    uint16_t known_vp(SendStream& stream);
     Destination* find_destination(uint64_t peer);
     void adapt(SendStream& stream, const wire::MpAckEntry& entry);
     void shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed);
@@ -346,30 +385,48 @@ class Paths {
     void take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint64_t rtt_ns, uint64_t now_ns);
     void pass_clocks(SendStream& stream, bool more, uint64_t now_ns);
     void lose_clocks(SendStream& stream, uint32_t count);
+    // Rings of one size. Those of the smallest size suffice for all streams at once; larger ones are allocated when a
+    // window has grown, and serve the next stream whose window is as large.
+    struct Free {
+        void operator()(PacketRecord* records) const { std::free(records); }
+    };
+    struct FreeRing {
+        PacketRecord* records;
+        // The last user and its next packet then. It finds its own values in the ring if it has sent nothing since.
+        const SendStream* user;
+        Psn end;
+    };
+    struct RingPool {
+        uint32_t records;  // of a ring
+        size_t rings = 0;  // free or not
+        std::vector<std::unique_ptr<PacketRecord, Free>> chunks{};
+        std::vector<FreeRing> free{};
+
+        // Allocates `count` rings of `each` records with their tables, of which `before` lie before the ring. Returns
+        // false without memory.
+        bool add(size_t count, size_t each, size_t before);
+        FreeRing take();
+    };
+    size_t pool_index(uint32_t records) const { return std::countr_zero(records / pools_[0].records); }
+    RingPool& pool_of(uint32_t records) { return pools_[pool_index(records)]; }
+    bool add_rings(size_t pool, size_t count) {
+        const uint32_t records = pools_[pool].records;
+        return pools_[pool].add(count, records + table_records(records), bucket_records());
+    }
+    bool has_ring(uint32_t records) { return !pool_of(records).free.empty() || add_rings(pool_index(records), 1); }
     void acquire(SendStream& stream);
-    void add_rings();
     void release(SendStream& stream);
 
     const PathsConfig config_;
     const DcqcnConfig dcqcn_;
     const bool is_adaptive_;  // BX-12, BX-13
     const bool is_clocked_;   // packets leave because ACKs arrive (MP-3, MP-6)
-    // An ACK of a packet at most this far behind the latest needs no special handling (MP-4).
-    const int32_t most_behind_;
+    const uint32_t buckets_;  // of paths (BX-1)
     uint64_t random_;
     PathsCounters counters_;
-    struct FreeRing {
-        PacketRecord* records;
-        const SendStream* user;  // the last user, which finds its own values in it
-    };
     size_t streams_ = 0;  // number of started streams
     std::unordered_map<uint64_t, Destination> destinations_;
-    // They have a ring for each stream of the largest number started at once.
-    struct Free {
-        void operator()(PacketRecord* records) const { std::free(records); }
-    };
-    std::vector<std::unique_ptr<PacketRecord, Free>> chunks_;
-    std::vector<FreeRing> free_rings_;
+    std::vector<RingPool> pools_;  // each with rings of twice the size of the one before
 };
 
 }  // namespace rove::transport

@@ -60,7 +60,7 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
             ++counters_.explored;
         }
         if (now_ns >= stream.probe_ns) {  // MP-5
-            const bool often = is_adaptive_ && stream.destination->failed_lately(now_ns);
+            const bool often = is_adaptive_ && stream.destination->failed_recently(now_ns);
             stream.probe_ns = now_ns + (often ? stream.srtt_ns / 4 : stream.srtt_ns);
             const bool due = often && stream.order - stream.probe_order >= kExploreRate;
             if (due || draw() % 1000 < config_.probe_permille) {
@@ -73,7 +73,7 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
     }
     if (!is_clocked_) return choose_path(stream, now_ns, departure);
     if (stream.credits != 0 || is_below_packet(stream)) {
-        departure.vp = is_adaptive_ ? known_vp(stream, stream.outstanding()) : random_vp(stream);
+        departure.vp = is_adaptive_ ? path_without_ack(stream, now_ns) : random_vp(stream);
         return true;
     }
     // Starts the burst timer (MP-6), except while no answer arrives at all, when the retransmission timer applies.
@@ -87,7 +87,7 @@ inline void Paths::sent(SendStream& stream, const Departure& departure, uint64_t
     PacketRecord& packet = record(stream, departure.psn);
     if (!departure.again) {
         packet = {};
-        if (++stream.nxt - stream.recorded > static_cast<int32_t>(config_.max_window)) ++stream.recorded;
+        if (++stream.nxt - stream.recorded > static_cast<int32_t>(stream.ring)) ++stream.recorded;
         ++counters_.new_packets;
     } else {
         if (packet.twice)
@@ -140,7 +140,7 @@ inline bool Paths::depart(SendStream& stream, uint32_t bytes, uint64_t now_ns, u
                                   .withdrawn = false,
                                   .false_alarm = false,
                                   .twice = false};
-    if (++stream.nxt - stream.recorded > static_cast<int32_t>(config_.max_window)) ++stream.recorded;
+    if (++stream.nxt - stream.recorded > static_cast<int32_t>(stream.ring)) ++stream.recorded;
     ++counters_.new_packets;
     stream.starved = false;
     stream.burst_ns = 0;

@@ -84,7 +84,7 @@ bool Paths::find_recovery(SendStream& stream, Psn& psn) const {
 // of them was overtaken. Packets before an earlier arrival were found at that time, unless a wait applied (note 5).
 void Paths::infer(SendStream& stream, const PacketRecord& arrived) {
     if (stream.patience == kMaxPatience) return;
-    const uint32_t mask = config_.max_window - 1;
+    const uint32_t mask = stream.ring - 1;
     const uint32_t wait = stream.patience == 0 ? 0 : ticks(stream.srtt_ns / 4) << (stream.patience - 1);
     uint32_t order = arrived.order;
     uint16_t at = arrived.before;
@@ -209,14 +209,13 @@ void Paths::set_lost(SendStream& stream, Psn psn, PacketRecord& packet, bool los
     packet.lost = lost;
     packet.twice &= lost;
     stream.lost += lost ? 1 : -1;
-    const uint32_t index = psn.value() & (config_.max_window - 1);
-    lost_bits(stream)[index / 64] ^= uint64_t{1} << index % 64;
+    flip_lost_bit(stream, psn);
 }
 
 // Returns the first lost packet. There must be one.
 Psn Paths::first_lost(const SendStream& stream) const {
-    const uint32_t mask = config_.max_window - 1, from = stream.una.value() & mask,
-                   words = (config_.max_window + 63) / 64;
+    const uint32_t mask = stream.ring - 1, from = stream.una.value() & mask,
+                   words = static_cast<uint32_t>(lost_words(stream.ring));
     const uint64_t* const bits = lost_bits(stream);
     uint32_t word = from / 64;
     uint64_t found = bits[word] & ~uint64_t{0} << from % 64;

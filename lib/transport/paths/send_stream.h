@@ -47,7 +47,7 @@ struct PathsConfig {
     uint16_t first_vp = kFirstVp;
     uint32_t vps = kVps;
     uint32_t initial_window = 32;  // MP-3: about one BDP; 1..max_window
-    uint32_t max_window = 256;     // from the oldest unacknowledged packet to the newest; a power of two, 16..4096
+    uint32_t max_window = 8192;    // from the oldest unacknowledged packet to the newest; a power of two, 16..8192
     uint32_t delta = 32;           // MP-4: the tolerated out-of-order degree; MP-RDMA 5.1
     uint32_t probe_permille = 10;  // MP-5: p; MP-RDMA 3.5
     Recovery recovery = Recovery::kSelectiveRepeat;
@@ -142,7 +142,9 @@ struct SendStream {
     uint32_t probe_order = 0;         // number of the transmission that last tried a path after a failure
     uint32_t front_rtt = 0;           // BX-13: the round trip of the packet that set `latest_sent`, in that unit
     uint32_t undo_fixed = 0;          // the window before the timer reduced it; 0: it did not
-    PacketRecord* records = nullptr;  // a ring of max_window while packets are on their way
+    PacketRecord* records = nullptr;  // a ring of `ring` records while packets are on their way
+    uint32_t ring = 0;                // a power of two, at most max_window; grows with the window
+    int32_t most_behind = 0;          // an ACK of a packet further behind the latest shows a slow path (MP-4)
     uint32_t clock_head = 0, clock_count = 0;
     std::array<Clock, kClocks> clocks;
     // The state for controls and choices other than MP-RDMA's own (BX-5), which uses clocks instead.

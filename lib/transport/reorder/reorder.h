@@ -21,20 +21,22 @@ struct ReorderConfig {
 
     Kind kind = Kind::kEunomia;
     // Packets of a block. Larger blocks need fewer addresses, and more memory for a little reordering. A power of two,
-    // 16..256; the default is Eunomia's (section 4).
-    uint32_t block_slots = 16;
+    // 16..256.
+    uint32_t block_slots = 256;
     // Packets. The largest distance at which a stream may be tracked; half of it is always possible (hybrid_bitmap.h,
-    // note 4). It also bounds a stream's memory. A multiple of block_slots, 1..64 of them; the default is Eunomia's
-    // (section 4).
-    uint32_t cap_slots = 256;
-    // Blocks. The preallocated memory for all streams of a worker: 256 KiB suffice for 2340 streams at the default cap.
-    // 64..65536.
+    // note 4). It also bounds a stream's memory. A multiple of block_slots, 1..64 of them.
+    uint32_t cap_slots = 16'384;
+    // Blocks. The preallocated memory for all streams of a worker: with 4 MiB, the default, 16 000 streams may be out
+    // of order by less than a block, or 970 at the default cap. 64..65536.
     uint32_t arena_blocks = ReorderArena::kMaxBlocks;
     // Packets. The length L of the static bitmap. A power of two, 16..4096; 64 is MP-RDMA's (section 3.3).
     uint32_t static_slots = 64;
 };
 
-// Returns how many packets after the expected one a stream can track in any case, apart from lack of memory: 120 by
+// The sizes of Eunomia's implementation (section 4).
+inline constexpr ReorderConfig kEunomiaSizes{.block_slots = 16, .cap_slots = 256};
+
+// Returns how many packets after the expected one a stream can track in any case, apart from lack of memory: 8064 by
 // default. hybrid_bitmap.h, note 4, derives Eunomia's number.
 constexpr uint32_t always_tracked_packets(const ReorderConfig& config) {
     if (config.kind == ReorderConfig::Kind::kStatic) return config.static_slots - 1;

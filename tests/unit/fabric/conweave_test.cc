@@ -173,6 +173,7 @@ struct Engines {
         config.rack.tor.red = config.spine.red = red;
         config.rack.tor.balancer = config.spine.balancer = balancer;
         config.rack.host.control_class = true;
+        config.rack.host.transport.adapts_window = false;  // DCQCN, as in its paper
         clos = leaf_spine(network, config);
         for (uint32_t i = 0; i < hosts; ++i) {
             const auto port = static_cast<uint16_t>(0xC000 + network.world().new_stream().below(1000));

@@ -160,29 +160,51 @@ TEST(PortsTest, EveryByteArrivesOverRailsAndBonds) {
     }
 }
 
-TEST(PortsTest, FlowsTakeRailsInTurnAndTheIdealTimeOfABondIsThatOfAllItsCables) {
-    for (const bool bonded : {false, true}) {
-        Network network;
-        const LeafSpine clos = leaf_spine(network, with_ports({.count = 2, .bonded = bonded}));
-        std::vector<FlowSpec> flows;
-        for (uint32_t i = 0; i < 4; ++i)
-            flows.push_back({.from = 0, .to = 3, .bytes = 4'000'000, .start = i * 10 * kMillisecond});
-        Workload workload(network, clos.hosts(), flows, {.qp = {.multipath = true}});
-        std::vector<double> ratios;
-        std::vector<uint64_t> by_second{0};  // packets sent by the second port, after each flow
-        workload.on_record = [&](const FlowRecord& record) {
-            ratios.push_back(static_cast<double>(record.took) / static_cast<double>(record.ideal));
-            if (!bonded) by_second.push_back(sent_by(*clos.hosts()[0], 1));
-        };
-        network.run_until(kSecond);
+// Runs four flows one after the other, and returns the time of each as a multiple of the ideal time. If there is a
+// second port, appends to `by_second` the number of packets that it has sent after each flow.
+std::vector<double> times_of_four_flows(uint64_t seed, bool bonded, std::vector<uint64_t>& by_second) {
+    Network network(seed);
+    const LeafSpine clos = leaf_spine(network, with_ports({.count = 2, .bonded = bonded}));
+    std::vector<FlowSpec> flows;
+    for (uint32_t i = 0; i < 4; ++i)
+        flows.push_back({.from = 0, .to = 3, .bytes = 4'000'000, .start = i * 10 * kMillisecond});
+    Workload workload(network, clos.hosts(), flows, {.qp = {.multipath = true}});
+    std::vector<double> ratios;
+    workload.on_record = [&](const FlowRecord& record) {
+        ratios.push_back(static_cast<double>(record.took) / static_cast<double>(record.ideal));
+        if (!bonded) by_second.push_back(sent_by(*clos.hosts()[0], 1));
+    };
+    network.run_until(kSecond);
+    return ratios;
+}
+
+TEST(PortsTest, FlowsTakeRailsInTurn) {
+    std::vector<uint64_t> by_second{0};
+    const std::vector<double> ratios = times_of_four_flows(1, false, by_second);
+    ASSERT_EQ(ratios.size(), 4u);
+    for (const double ratio : ratios) {
+        EXPECT_GT(ratio, 0.98);
+        EXPECT_LT(ratio, 1.06);
+    }
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(by_second[i + 1] > by_second[i], i % 2 == 1) << i;
+}
+
+// Neither marks nor losses tell a sender that the cables are loaded unevenly, so a flow is slower by the chance of its
+// first paths.
+TEST(PortsTest, TheIdealTimeOfABondIsThatOfAllItsCables) {
+    constexpr uint64_t kSeeds = 10;
+    double sum = 0;
+    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+        std::vector<uint64_t> by_second;
+        const std::vector<double> ratios = times_of_four_flows(seed, true, by_second);
         ASSERT_EQ(ratios.size(), 4u);
         for (const double ratio : ratios) {
-            EXPECT_GT(ratio, 0.98);
-            EXPECT_LT(ratio, bonded ? 1.25 : 1.06);
+            EXPECT_GT(ratio, 0.98) << seed;
+            EXPECT_LT(ratio, 1.5) << seed;
+            sum += ratio;
         }
-        if (bonded) continue;
-        for (size_t i = 0; i < 4; ++i) EXPECT_EQ(by_second[i + 1] > by_second[i], i % 2 == 1) << i;
     }
+    EXPECT_LT(sum / (4 * kSeeds), 1.1);
 }
 
 TEST(PortsTest, WhatIsRefused) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The window of BX-12 by itself, where it is smaller than a packet.
+// The window of BX-12 by itself.
 #include "transport/congestion/adaptive_window.h"
 
 #include <gtest/gtest.h>
@@ -31,6 +31,39 @@ TEST(AdaptiveWindow, BX12_DelayAloneLeavesTheShare) {
     uint32_t cwnd = kInitial;
     for (uint64_t round = 0; round < 200; ++round) cwnd = window.end_round(cwnd, share, kQueue, round * 1'000'000);
     EXPECT_EQ(cwnd, share);
+}
+
+// The receiver, the port or the program lets out far less than the window.
+TEST(AdaptiveWindow, BX12_AWindowThatIsNotUsedDoesNotGrow) {
+    AdaptiveWindow window;
+    constexpr uint32_t kMost = 8192;
+    uint32_t cwnd = kInitial;
+    const auto round = [&](uint32_t packets) {
+        cwnd = window.on_ack(cwnd, packets, kMost);
+        cwnd = window.end_round(cwnd, kInitial, {10'000, 10'000, 100}, 1'000'000'000);
+    };
+    for (int i = 0; i < 1000; ++i) round(100);
+    EXPECT_LE(cwnd >> 16, 600u);
+    for (int i = 0; i < 20; ++i) round(cwnd >> 16);
+    EXPECT_EQ(cwnd >> 16, kMost) << "it is used again";
+}
+
+// A receiver that waits for its core delays answers, and a cable loses a packet now and then.
+TEST(AdaptiveWindow, BX12_DelayAloneLeavesAPacket) {
+    AdaptiveWindow window;
+    uint32_t cwnd = kInitial;
+    uint64_t now = 1'000'000'000;
+    const AdaptiveWindow::Round late{20'000'000, 10'000, 5'000'000};
+    for (int i = 0; i < 200; ++i) {
+        if (i % 8 == 0) cwnd = window.on_loss(cwnd, late, now);
+        cwnd = window.end_round(cwnd, kInitial, late, now);
+    }
+    EXPECT_LT(cwnd, kOne) << "a queue that has just overflowed";
+    for (int i = 0; i < 200; ++i) {
+        cwnd = window.on_ack(cwnd, 1, 256);
+        cwnd = window.end_round(cwnd, kInitial, late, now);
+    }
+    EXPECT_GE(cwnd, kOne);
 }
 
 TEST(AdaptiveWindow, BX12_MarksHalveAWindowBelowAPacketAndTheRestDoubleIt) {

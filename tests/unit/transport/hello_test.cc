@@ -106,13 +106,13 @@ TEST_P(HelloTest, TellsWhatTheReceiverCanTake) {
     QueuePair& a = made(0);
     QueuePair& b = made(1);
     ask(0, a, b);
-    EXPECT_EQ(a.hello.peer_capacity.limits.reorder_packets, 120);
+    EXPECT_EQ(a.hello.peer_capacity.limits.reorder_packets, 8064);
     const uint64_t took_ns = a.hello.peer_capacity.round_trip_ns;
     EXPECT_GT(took_ns, 0u);
     EXPECT_LT(took_ns, 100'000u);
     EXPECT_EQ(b.hello.peer_capacity.limits.reorder_packets, 0) << "b has not said to whom it will be connected";
     b.hello.begin(party(0, a), nullptr, 78);
-    EXPECT_EQ(b.hello.peer_capacity.limits.reorder_packets, 120) << "a has answered b's question";
+    EXPECT_EQ(b.hello.peer_capacity.limits.reorder_packets, 8064) << "a has answered b's question";
     EXPECT_GT(b.hello.peer_capacity.round_trip_ns, 0u);
     b.hello.begin({a.qpn + 1, net.host(0).gid()}, nullptr, 79);
     EXPECT_EQ(b.hello.peer_capacity.limits, wire::ReceiveLimits{});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "transport/multipath.h"
@@ -45,10 +46,10 @@ TEST_F(Multipath, EU4_APortThatTakesNothingForgetsNoRefusalForAnAck) {
     b.sink.room = [&] { return open; };
     const transport::Psn first = qb->mp()->requests_in.expected;
     for (uint32_t i = 0; i < kRefused; ++i) {  // far ahead of the window
-        wire::Headers h;
+        wire::Headers h{};
         h.bth.opcode = wire::opcode(wire::Service::kMp, Op::kWriteOnly);
         h.bth.dest_qpn = qb->qpn;
-        h.bth.psn = (first + 1000 + i).value();
+        h.bth.psn = (first + 20'000 + i).value();
         h.vp = 0xC000;
         net.inject(b.index(), qa->path, h, {});
     }
@@ -120,6 +121,40 @@ TEST_F(Batching, BX3_EachEntryOfAFrameStandsForItself) {
     EXPECT_EQ(stream.una, stream.nxt);
     expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
     EXPECT_EQ(a.engine.multipath()->counters.acks_received[0], 9u);
+}
+
+// BX-14: whatever a receiver has promised it takes, up to the last packet. Each of these packets has to be held.
+struct SmallPool : Multipath {
+    static Config small() {
+        Config config = make_config();
+        config.held_bytes = 1 << 20;
+        return config;
+    }
+    SmallPool() : Multipath(small()) {}
+};
+
+TEST_F(SmallPool, BX14_APromiseIsKept) {
+    net.keep_trace = false;
+    net.egress[0].delay_ns = net.egress[1].delay_ns = kMillisecond;
+    std::vector<QueuePair*> senders{qa};
+    for (int i = 0; i < 3; ++i)
+        senders.push_back(&test::connect(net, a, b, {.multipath = true}, {.multipath = true}).a);
+    const uint32_t bytes = qa->mtu;
+    const auto post_until = [&](uint64_t until) {
+        for (uint64_t i = 0; net.now() < until; ++i) {
+            while (qa->sq.room() != 0) post(write(i, 0, bytes, 0));
+            net.run_for(50 * kMicrosecond);
+            sent();
+        }
+    };
+    post_until(net.now() + 100 * kMillisecond);  // the window is as large as the receiver allows
+    net.filter = [lost = false](const Observed& p) mutable {
+        return p.from == 0 && !std::exchange(lost, true) ? Verdict::kDrop : Verdict::kPass;
+    };
+    post_until(net.now() + 20 * kMillisecond);
+    EXPECT_GT(b.engine.multipath()->held_peak(), 100u);
+    EXPECT_EQ(b.counter(Counter::kDropSequence), 0u);
+    ASSERT_TRUE(run());
 }
 
 // No QP and no peer takes all the room for early packets.

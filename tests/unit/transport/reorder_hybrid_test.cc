@@ -11,7 +11,7 @@ namespace rove::test {
 namespace {
 
 struct HybridBitmap : ::testing::Test {
-    Reorder worker{ReorderConfig{}};
+    Reorder worker{transport::kEunomiaSizes};
     Receiver r{worker};
 };
 
@@ -195,7 +195,7 @@ TEST_F(HybridBitmap, EU3_a_queue_pair_that_goes_gives_its_memory_back) {
 
 // 64 blocks: metadata for five streams, and nine more.
 TEST(ReorderExhausted, EU3_refuses_counts_and_recovers) {
-    Reorder worker({.arena_blocks = 64});
+    Reorder worker({.block_slots = 16, .cap_slots = 256, .arena_blocks = 64});
     Receiver a(worker), b(worker);
     EXPECT_EQ(a.arrive(255), Arrival::kOutOfOrder);  // 27
     EXPECT_EQ(b.arrive(255), Arrival::kOutOfOrder);  // 27, ten left
@@ -217,7 +217,7 @@ TEST(ReorderExhausted, EU3_refuses_counts_and_recovers) {
 }
 
 TEST(ReorderExhausted, EU3_growth_is_all_or_nothing) {
-    Reorder worker({.arena_blocks = 64});
+    Reorder worker({.block_slots = 16, .cap_slots = 256, .arena_blocks = 64});
     Receiver a(worker), b(worker), c(worker);
     a.arrive(255);
     b.arrive(150);  // 27 + 21

@@ -368,11 +368,14 @@ TEST(MultiPath, RoomIsRoundedDownAndCapped) {
     EXPECT_EQ(encode_room(7), 1);
     EXPECT_EQ(encode_room(8), 2);
     EXPECT_EQ(encode_room(127), 16);
-    EXPECT_EQ(encode_room(2031), 254);
-    EXPECT_EQ(encode_room(2032), 255);
+    EXPECT_EQ(encode_room(1023), 128);
+    EXPECT_EQ(encode_room(1024), 129);
+    EXPECT_EQ(encode_room(9087), 254);
+    EXPECT_EQ(encode_room(9088), 255);
     EXPECT_EQ(encode_room(UINT32_MAX), 255);
     EXPECT_EQ(decode_room(1), 1u) << "the expected packet is always welcome";
-    for (uint32_t packets = 8; packets <= 2032; packets += 8) EXPECT_EQ(decode_room(encode_room(packets)), packets);
+    for (uint32_t packets = 8; packets <= 1024; packets += 8) EXPECT_EQ(decode_room(encode_room(packets)), packets);
+    for (uint32_t packets = 1024; packets <= 9088; packets += 64) EXPECT_EQ(decode_room(encode_room(packets)), packets);
 }
 
 // MRC (OCP 1.0) uses opcodes from 0xC6 to 0xDE on RoCEv2's port, with other headers.
