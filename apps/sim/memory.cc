@@ -129,7 +129,8 @@ Report table1(uint64_t) {
     report.measures.push_back({"all of these", "B", static_cast<double>(sum)});
     const size_t records = sizeof(PacketRecord) * transport::Paths::kFirstRing;
     report.measures.push_back({"rove: state of a QP in mp beyond rc", "B", static_cast<double>(sizeof(Mp))});
-    report.measures.push_back({"... of which ACKs to use, both streams", "B", 2.0 * sizeof(SendStream::clocks)});
+    report.measures.push_back(
+        {"... and ACKs to use, both streams, at most", "B", 2.0 * sizeof(uint16_t) * transport::UnusedAcks::kMost});
     report.measures.push_back(
         {"... and records of packets, while any are on their way", "B", static_cast<double>(records)});
     report.measures.push_back({"... and for early packets that are held, of a worker", "B",

@@ -31,7 +31,8 @@ Report of_stream(const transport::Paths& paths, const transport::SendStream& str
             {"srtt_ns", stream.srtt_ns},
             {"rttvar_ns", stream.rttvar_ns},
             {"patience", stream.patience},
-            {"timeouts_in_a_row", stream.backoff}};
+            {"timeouts_in_a_row", stream.backoff},
+            {"next_timer", name(paths.next_timer(stream).timer)}};
 }
 
 Report of_stream(const transport::Reorder& reorder, const transport::ReorderStream& stream, uint32_t peak_degree) {
@@ -47,7 +48,7 @@ Report of_stream(const transport::Reorder& reorder, const transport::ReorderStre
 uint64_t multipath_bytes(const transport::MultipathShared& shared, const transport::Mp& mp) {
     uint64_t bytes = sizeof(transport::Mp) - sizeof(transport::Rc);
     for (const transport::SendStream* stream : {&mp.requests, &mp.responses})
-        bytes += stream->records != nullptr ? shared.paths.ring_bytes(stream->ring) : 0;
+        bytes += stream->acks.bytes() + (stream->records != nullptr ? shared.paths.ring_bytes(stream->ring) : 0);
     for (const transport::ReorderStream* stream : {&mp.requests_in, &mp.responses_in})
         bytes += shared.reorder.bytes(*stream) - transport::kReorderStreamBytes;
     return bytes;

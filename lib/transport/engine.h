@@ -373,11 +373,12 @@ void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath) 
                                                   core_.config.held_bytes, core_.config.seed);
         }
         Mp& mp = *qp.protocol.template emplace<std::unique_ptr<Mp>>(std::make_unique<Mp>());
-        core_.multipath->reorder.start(mp.requests_in, psn);
+        const uint8_t peer = MultipathShared::peer_of(qp.path.flow.dst);
+        core_.multipath->reorder.start(mp.requests_in, psn, peer);
         start_stream(qp, mp.responses, psn);
         mp.response_end = psn;
         mp.held.of_a_packet = HeldPool::granules_for(qp.mtu);
-        mp.held.peer = MultipathShared::peer_of(qp.path.flow.dst);
+        mp.held.peer = peer;
     }
     if (Congestion* const congestion = qp.congestion(); congestion != nullptr && qp.port_rate_bytes_per_s != 0)
         congestion->rate.set_port_rate(qp.port_rate_bytes_per_s);
@@ -404,7 +405,7 @@ void Engine<S>::start_sending(QueuePair& qp, Rc& rc, Psn psn) {
 template <class S>
 void Engine<S>::start_sending(QueuePair& qp, Mp& mp, Psn psn) {
     start_stream(qp, mp.requests, psn);
-    core_.multipath->reorder.start(mp.responses_in, psn);
+    core_.multipath->reorder.start(mp.responses_in, psn, mp.held.peer);
     mp.next_response = psn;
     mp.retry.retries_left = qp.retry_cnt;
     mp.retry.rnr_retries_left = qp.rnr_retry;

@@ -7,6 +7,7 @@ For each program and description, the table has the file, the code in it, and th
 PATHS, RECOVERY, PER_PACKET, PATHS_H = (f"lib/transport/paths/{name}"
                                         for name in ("paths.cc", "recovery.cc", "per_packet-inl.h", "paths.h"))
 ROUND_TRIP = "lib/transport/round_trip.h"
+CONTROL = "lib/transport/paths/congestion_control.cc"
 NSCC = "lib/transport/congestion/nscc.cc"
 WINDOW = "lib/transport/congestion/adaptive_window.cc"
 SLOW_PATH = "        if (!entry.retx) {\n            ++counters_.slow_acks"
@@ -20,34 +21,40 @@ CM, CM_RECEIVE, CM_TABLES, CM_MESSAGES = (f"lib/cm/{name}.cc" for name in ("cm",
 UNIT_MUTANTS = {
     "tests/unit/transport/transport_paths_test": {
         "MP-1: the window does not grow": (
-            PATHS, "widen(stream, std::min(stream.cwnd_fixed + by, most));",
-            "widen(stream, std::min(stream.cwnd_fixed + 0 * by, most));"),
-        "MP-1: marks are ignored": (PATHS, "    if (entry.ece) {\n        if (is_adaptive_)", "    if (false) {\n        if (is_adaptive_)"),
-        "MP-1: a mark costs a packet": (PATHS, "shrink(stream, kOne / 2, kOne);", "shrink(stream, kOne, kOne);"),
-        "MP-1: marks can close the window": (PATHS, "shrink(stream, kOne / 2, kOne);", "shrink(stream, kOne / 2, 0);"),
+            CONTROL, "std::min(cwnd_fixed + by, most_fixed_);", "std::min(cwnd_fixed + 0 * by, most_fixed_);"),
+        "MP-1: marks are ignored": (
+            CONTROL, "if (answer.marked) return reduced(", "if (false) return reduced("),
+        "MP-1: a mark costs a packet": (
+            CONTROL, "reduced(cwnd_fixed, kOne / 2, kOne);", "reduced(cwnd_fixed, kOne, kOne);"),
+        "MP-1: marks can close the window": (
+            CONTROL, "reduced(cwnd_fixed, kOne / 2, kOne);", "reduced(cwnd_fixed, kOne / 2, 0);"),
         "MP-2: what arrived early does not open the window": (
             PATHS, "            ++stream.inflate;  // MP-2\n            if (psn", "            if (psn"),
         "MP-3: packets take random paths": (
-            PER_PACKET, "departure.vp = clock.vp;", "departure.vp = random_vp(stream);"),
+            PER_PACKET, "departure.vp = stream.acks.first();", "departure.vp = random_vp(stream);"),
         "MP-3: packets of a run take random paths": (
-            PER_PACKET, "    vp = clock.vp;\n    record", "    vp = random_vp(stream);\n    record"),
-        "MP-3: few ACKs are kept": ("lib/transport/paths/send_stream.h", "kClocks = 256", "kClocks = 64"),
+            PER_PACKET, "    vp = stream.acks.first();\n    record", "    vp = random_vp(stream);\n    record"),
+        "MP-3: few ACKs are kept": ("lib/transport/paths/unused_acks.h", "kMost = 256", "kMost = 64"),
+        "MP-3: kept ACKs change places when their memory grows": (
+            "lib/transport/paths/unused_acks.cc", "room[i] = (*this)[i];", "room[i] = vps_[i];"),
         "MP-3: ACKs are lost without being counted": (PATHS_H, "        else\n            ++counters_.surplus;\n", ""),
         "MP-4: no path is slow": (PATHS, SLOW_PATH, SLOW_PATH.replace("!entry.retx", "false")),
         "MP-4: a packet delta behind is slow": (
             PATHS, "stream.ooh.previous() - psn > stream.most_behind", "stream.ooh.previous() - psn >= stream.most_behind"),
         "MP-4: repetitions are slow": (PATHS, SLOW_PATH, SLOW_PATH.replace("!entry.retx", "true")),
-        "BX-6: marks do not cut the rate": (PATHS, "stream.rate.on_cnp(dcqcn_, now_ns);", ""),
+        "BX-6: marks do not cut the rate": (CONTROL, "own.rate.on_cnp(config_, answer.now_ns);", ""),
         "BX-7: paths with marks are taken again": (PATHS, "= !entry.ece && !nack;  // BX-7", "= true;"),
-        "BX-8: no fault freezes": (RECOVERY, "if (config_.choice == Choice::kReps && stream", "if (false && stream"),
+        "BX-8: no fault freezes": (
+            RECOVERY, "if (config_.choice == PathsConfig::Choice::kReps && stream", "if (false && stream"),
         "MP-5: no probes": (PER_PACKET, "if (due || draw() % 1000 < config_.probe_permille) {", "if (due) {"),
         "MP-5: ten times as many probes": (PER_PACKET, "draw() % 1000 <", "draw() % 100 <"),
         "MP-5: a probe may be drawn for each packet": (
             PER_PACKET, "(often ? stream.srtt_ns / 4 : stream.srtt_ns);", "0;"),
         "MP-6: an ACK lets out three packets": (PATHS_H, "kUsesPerAck = 2;", "kUsesPerAck = 3;"),
-        "MP-6: two packets for each ACK of a full ring": (PATHS_H, " && count <= kFewClocks) return;", ") return;"),
+        "MP-6: two packets for each ACK of a full ring": (PATHS_H, " || count > kFewAcks)", ")"),
         "MP-6: there is no burst timer": (PER_PACKET, "if (stream.burst_ns == 0 && stream.backoff == 0)", "if (false)"),
-        "MP-7: unused ACKs do not narrow the window": (PATHS, "    shrink(stream, count * kOne, floor_fixed());\n", ""),
+        "MP-7: unused ACKs do not narrow the window": (
+            CONTROL, "return reduced(cwnd_fixed, acks * kOne, initial_ * kOne);", "return cwnd_fixed;"),
         "MP-8: a restart after one round trip": (PATHS_H, "kIdleRoundTrips = 3;", "kIdleRoundTrips = 1;"),
         "MP-8: no restart": (
             PER_PACKET, "        restart(stream);\n        stream.last_ack_ns = 0;", "        stream.last_ack_ns = 0;"),
@@ -57,7 +64,7 @@ UNIT_MUTANTS = {
         "MP-9: go-back-N skips what arrived": (
             RECOVERY, "packet.acked && config_.recovery != PathsConfig::Recovery::kGoBackN", "packet.acked"),
         "MP-10: there is no tail timer": (
-            RECOVERY, "return std::min(deadline, tail_deadline(stream));", "return deadline;"),
+            RECOVERY, "        consider(tail_deadline(stream), Timer::kTail);\n", ""),
         "MP-10: a lost tail goes one by one": (
             RECOVERY, "uint32_t most = std::max(room >> 2 * stream.tail_probes, 1u);", "uint32_t most = 1 + 0 * room;"),
         "MP-10: behind a repeated packet nothing is looked at": (
@@ -102,10 +109,12 @@ UNIT_MUTANTS = {
         "a larger ring is not the stream's after a pause": (
             PATHS, "    if (!has_ring(stream.ring)) set_ring(stream, p", "    set_ring(stream, p"),
         "BX-9: what the timer repeats stays in the window": (
-            RECOVERY, "stream.cwnd_fixed = stream.nscc.on_timeout(", "stream.nscc.on_timeout("),
+            CONTROL, "return of(state).on_timeout(cwnd_fixed, packets, now_ns);",
+            "return of(state).on_timeout(cwnd_fixed, packets, now_ns), cwnd_fixed;"),
         "BX-11: packets do not wait for their time": (
             PATHS, "if (is_spaced_out(stream) && stream.pace_ns > now_ns) {", "if (false) {"),
-        "BX-11: after a pause as well": (PATHS_H, " != 1 && stream.cwnd_fixed == kOne);", " != 1);"),
+        "BX-11: after a pause as well": (
+            CONTROL, "if (nscc.round_trips_apart() == 1 || cwnd_fixed != kOne)", "if (nscc.round_trips_apart() == 1)"),
         "BX-11: the wait is taken for a timeout": (RECOVERY, "    if (is_spaced_out(stream)) {", "    if (false) {"),
         "BX-11: answers to the window before count": (NSCC, " && now_ns - shrunk_ns_ >= base_rtt_ns_ << apart_", ""),
         "BX-11: marks halve the time, too": (NSCC, "        if (!marked) apart_ =", "        apart_ ="),
@@ -129,6 +138,9 @@ UNIT_MUTANTS = {
         "EU-3: an early Last is forgotten": (
             HYBRID, "    m.highest = std::max(m.highest, psn);\n    stream.last_seen = stream.last_seen || last;",
             "    m.highest = std::max(m.highest, psn);"),
+        "EU-3: a peer may use the whole arena": (HYBRID_H, "if (stream.peer == 0) return free;", "return free;"),
+        "EU-3: what a peer has freed stays its own": (
+            HYBRID, "    by_peer_[stream.peer] -= arena_.metadata_blocks() + m.blocks;\n", ""),
         "EU-3: metadata is lost": (HYBRID, "    arena_.free_metadata(stream.memory);\n", ""),
         "EU-3: refusals are not counted": (HYBRID, "    arena_.count_refusal();\n", ""),
         "EU-3: blocks are as they were left": (ARENA, "    std::memset(at(block), 0, block_bytes());\n", ""),

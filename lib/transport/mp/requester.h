@@ -60,8 +60,8 @@ class MpRequesterLogic {
     // Recovers from a fault (recover-inl.h) after `packets` of a run departed.
     void recover(uint32_t packets);
     uint64_t next_deadline() const {
-        uint64_t deadline = std::min(
-            {core_.ack_deadline(retry_), mp_.sync_ns, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
+        uint64_t deadline = std::min({core_.ack_deadline(retry_), mp_.sync_ns, paths_.next_timer(mp_.requests).at_ns,
+                                      paths_.next_timer(mp_.responses).at_ns});
         const uint64_t ack_ns = mp_.delay.not_before;
         if (ack_ns > core_.now_ns) deadline = std::min(deadline, ack_ns);
         return retry_.rnr_until != 0 ? std::min(deadline, retry_.rnr_until) : deadline;

@@ -37,7 +37,7 @@ class MpResponderLogic {
 
     [[gnu::always_inline]] inline void queue_ack(const wire::Headers& headers, bool ce, wire::MpAck kind,
                                                  uint8_t syndrome = 0, bool trimmed = false);
-    bool has_acks() const { return mp_.ack_count != 0; }
+    bool has_acks() const { return mp_.acks != nullptr; }
     uint32_t send_acks();
     // Recovers from a fault (recover-inl.h) while the held `packet` took effect.
     void recover(const EarlyPacket* packet) {
@@ -445,19 +445,22 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
 // Queues an entry for every data packet (EU-4).
 template <class S>
 void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck kind, uint8_t syndrome, bool trimmed) {
-    if (mp_.ack_count == Mp::kMaxAcks && !drop_least_ack(kind)) [[unlikely]]
+    if (mp_.acks == nullptr && (mp_.acks = shared_.take_acks()) == nullptr) [[unlikely]]
         return;
-    mp_.acks[mp_.ack_count++] = {{.kind = kind,
-                                  .ece = ce,
-                                  .retx = h.mp.retx(),
-                                  .response = h.mp.response(),
-                                  .psn = h.bth.psn,
-                                  .vp = h.vp,
-                                  .trimmed = trimmed},
-                                 syndrome};
+    QueuedAcks& acks = *mp_.acks;
+    if (acks.count == QueuedAcks::kMost && !drop_least_ack(kind)) [[unlikely]]
+        return;
+    acks.entries[acks.count++] = {{.kind = kind,
+                                   .ece = ce,
+                                   .retx = h.mp.retx(),
+                                   .response = h.mp.response(),
+                                   .psn = h.bth.psn,
+                                   .vp = h.vp,
+                                   .trimmed = trimmed},
+                                  syndrome};
     mp_.delay.not_before = 0;
     core_.activate(qp_);
-    if (mp_.ack_count == Mp::kMaxAcks) send_acks();
+    if (acks.count == QueuedAcks::kMost) send_acks();
 }
 
 // Makes room while the port accepts nothing. Dropping an acknowledgement equals losing it in the network; the oldest of
@@ -466,10 +469,11 @@ void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck
 // least informative one.
 template <class S>
 bool MpResponderLogic<S>::drop_least_ack(wire::MpAck kind) {
-    const auto least = std::ranges::min_element(mp_.acks, {}, [](const QueuedAck& ack) { return ack.entry.kind; });
+    auto& entries = mp_.acks->entries;
+    const auto least = std::ranges::min_element(entries, {}, [](const QueuedAck& ack) { return ack.entry.kind; });
     if (kind < least->entry.kind) return false;
-    std::copy(least + 1, mp_.acks.end(), least);
-    --mp_.ack_count;
+    std::copy(least + 1, entries.end(), least);
+    --mp_.acks->count;
     return true;
 }
 
@@ -482,17 +486,20 @@ uint32_t MpResponderLogic<S>::send_acks() {
         mp_.delay.not_before = 0;
         mp_.delay.ping_pong = false;
     }
+    if (mp_.acks == nullptr) return 0;
+    QueuedAcks& acks = *mp_.acks;
     uint32_t packets = 0, at = 0;
     const auto take = [&]() -> const QueuedAck& {
-        ++shared_.counters.acks_sent[static_cast<size_t>(mp_.acks[at].entry.kind)];
-        return mp_.acks[at++];
+        ++shared_.counters.acks_sent[static_cast<size_t>(acks.entries[at].entry.kind)];
+        return acks.entries[at++];
     };
-    while (at != mp_.ack_count && core_.ready_to_acknowledge(qp_.path)) {
+    while (at != acks.count && core_.ready_to_acknowledge(qp_.path)) {
         const QueuedAck& first = take();
-        std::array<uint8_t, Mp::kMaxAcks * wire::kMpAckEntryBytes> more;
+        std::array<uint8_t, QueuedAcks::kMost * wire::kMpAckEntryBytes> more;
         uint32_t count = 0;
-        while (core_.config.batch_acks && first.entry.kind != wire::MpAck::kErr && at != mp_.ack_count &&
-               mp_.acks[at].entry.response == first.entry.response && mp_.acks[at].entry.kind != wire::MpAck::kErr) {
+        while (core_.config.batch_acks && first.entry.kind != wire::MpAck::kErr && at != acks.count &&
+               acks.entries[at].entry.response == first.entry.response &&
+               acks.entries[at].entry.kind != wire::MpAck::kErr) {
             wire::emit_ack_entry(more.data() + count++ * wire::kMpAckEntryBytes, take().entry);
         }
         wire::Headers h;
@@ -520,8 +527,9 @@ uint32_t MpResponderLogic<S>::send_acks() {
         core_.send(qp_.path, h, {&segment, count != 0 ? 1u : 0u}, segment.bytes);
         ++packets;
     }
-    std::copy(mp_.acks.begin() + at, mp_.acks.begin() + mp_.ack_count, mp_.acks.begin());
-    mp_.ack_count -= at;
+    std::copy(acks.entries.begin() + at, acks.entries.begin() + acks.count, acks.entries.begin());
+    acks.count -= at;
+    if (acks.count == 0) shared_.give_back(std::move(mp_.acks));
     return packets;
 }
 

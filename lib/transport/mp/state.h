@@ -7,7 +7,9 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <utility>
+#include <vector>
 
 #include "transport/mp/held_pool.h"
 #include "transport/paths/paths.h"
@@ -61,6 +63,14 @@ struct QueuedAck {
     uint8_t syndrome;
 };
 
+// The entries that wait for their packet. A QP has one while it has such entries, mostly for the length of an RX burst.
+struct QueuedAcks {
+    static constexpr uint32_t kMost = 32;  // an RX burst
+
+    uint32_t count = 0;
+    std::array<QueuedAck, kMost> entries;
+};
+
 struct MpJob : Job {
     Psn request;  // PSN of the READ or atomic that it answers
 };
@@ -75,7 +85,6 @@ struct NextWritePacket {
 };
 
 struct Mp {
-    static constexpr uint32_t kMaxAcks = 32;  // an RX burst
     // The number of expirations without an answer after which responses are not sent again until a request arrives, new
     // or repeated. With the smallest RTO this takes eight seconds: a requester with usual timeouts gives up earlier,
     // and one with longer timeouts asks again.
@@ -105,8 +114,7 @@ struct Mp {
     EarlyPackets held;
     Ring<MpJob> jobs;  // in the order of their responses
     DelayedAck delay;
-    uint32_t ack_count = 0;
-    std::array<QueuedAck, kMaxAcks> acks;
+    std::unique_ptr<QueuedAcks> acks;  // null: none
 };
 
 // Free-running counters over all QPs of a worker.
@@ -121,13 +129,15 @@ class MultipathShared {
   public:
     MultipathShared(const PathsConfig& paths_config, const DcqcnConfig& dcqcn_config,
                     const ReorderConfig& reorder_config, uint32_t held_bytes, uint64_t seed)
-        : paths(paths_config, seed, dcqcn_config), reorder(reorder_config), pool_(held_bytes) {}
+        : paths(paths_config, seed, dcqcn_config), reorder(reorder_config), pool_(held_bytes) {
+        spare_acks_.reserve(kSpareAcks);
+    }
 
-    // Maps a peer to its share of the pool; several peers may map to the same share.
+    // Maps a peer to its share of the pool and of the memory for order, from 1 on. Several peers may have the same one.
     static uint8_t peer_of(const wire::Gid& peer) {
         uint32_t hash = 0;
         for (const uint8_t byte : peer) hash = hash * 31 + byte;
-        return static_cast<uint8_t>(hash % kPeers);
+        return static_cast<uint8_t>(1 + hash % (kPeers - 1));
     }
 
     // Stores a verified packet of a QP, `ahead` packets after the expected one. Returns false without room. No QP and
@@ -180,6 +190,18 @@ class MultipathShared {
         // another QP of the same peer.
         return 1 + held.count + left_for(held) / (2 * (holders_ + (held.count == 0)) * held.of_a_packet);
     }
+    // Returns room for a QP's acknowledgements, or null without memory.
+    std::unique_ptr<QueuedAcks> take_acks() {
+        if (spare_acks_.empty()) [[unlikely]]
+            return std::unique_ptr<QueuedAcks>(new (std::nothrow) QueuedAcks);
+        std::unique_ptr<QueuedAcks> acks = std::move(spare_acks_.back());
+        spare_acks_.pop_back();
+        return acks;
+    }
+    void give_back(std::unique_ptr<QueuedAcks> acks) {
+        acks->count = 0;
+        if (spare_acks_.size() < kSpareAcks) spare_acks_.push_back(std::move(acks));
+    }
     uint32_t early_count() const { return held_now_; }
     uint32_t held_peak() const { return held_peak_; }
 
@@ -194,13 +216,15 @@ class MultipathShared {
     MultipathCounters counters;
 
   private:
-    static constexpr uint32_t kPeers = 64;
+    static constexpr uint32_t kPeers = ReorderStream::kPeers;
+    static constexpr size_t kSpareAcks = 64;
     // Returns the granules that the QP may still take.
     uint32_t left_for(const EarlyPackets& held) const {
         const uint32_t left = pool_.granules() - granules_now_, taken = std::max(held.granules, by_peer_[held.peer]);
         return left > taken ? left - taken : 0;
     }
 
+    std::vector<std::unique_ptr<QueuedAcks>> spare_acks_;
     HeldPool pool_;
     std::array<uint32_t, kPeers> by_peer_{};   // granules, indexed by peer_of()
     uint32_t granules_now_ = 0, holders_ = 0;  // granules in use; QPs that hold a packet

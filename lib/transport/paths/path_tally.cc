@@ -29,8 +29,7 @@ std::map<uint16_t, PathTally> tally(const Paths& paths, const SendStream& stream
         path.retransmitted += packet.retransmitted;
         if (packet.lost_vp != 0) ++all[packet.lost_vp].lost;
     });
-    for (uint32_t i = 0; i < stream.clock_count; ++i)
-        ++all[stream.clocks[(stream.clock_head + i) % SendStream::kClocks].vp].acks_to_use;
+    for (uint32_t i = 0; i < stream.acks.count(); ++i) ++all[stream.acks[i]].acks_to_use;
     return all;
 }
 

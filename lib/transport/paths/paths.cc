@@ -54,6 +54,9 @@ void Paths::start(SendStream& stream, Psn first, uint16_t own_port, uint64_t pee
     stream.first_vp = config_.first_vp != 0 ? config_.first_vp : own_port;
     if (pools_[0].rings < streams_ && !add_rings(0, kRingsOfAChunk)) throw std::bad_alloc();
     stream.una = stream.oldest = stream.nxt = stream.recorded = stream.ooh = stream.retx = stream.recovery = first;
+    control_->start(stream.control);
+    if (!is_clocked_ && config_.choice != PathsConfig::Choice::kRandom)
+        stream.entropies = std::make_unique<Entropies>();
     restart(stream);
 }
 
@@ -67,10 +70,10 @@ void Paths::prepare(SendStream& stream, uint32_t packets, uint64_t rtt_ns) const
 
 // Lets the initial window leave on random paths (MP-3).
 void Paths::restart(SendStream& stream) {
-    if (is_adaptive_ && stream.cwnd_fixed != 0) stream.window.restart(stream.cwnd_fixed);
+    if (stream.cwnd_fixed != 0) control_->on_pause(stream.control, stream.cwnd_fixed);
     stream.cwnd_fixed = floor_fixed();
     stream.credits = is_clocked_ ? config_.initial_window : 0;
-    stream.clock_count = 0;
+    stream.acks.clear();
     stream.satisfied = false;
 }
 
@@ -119,22 +122,23 @@ void Paths::set_ring(SendStream& stream, uint32_t records) const {
 // Gives the stream a ring of twice the size, if there is memory for it.
 void Paths::grow_ring(SendStream& stream) {
     if (!has_ring(2 * stream.ring)) return;
-    const SendStream before = stream;
+    const uint32_t old_mask = stream.ring - 1;
+    PacketRecord* const old = stream.records;
     const auto moved = [&](uint16_t index) {
-        const Psn psn = before.recorded + ((index - before.recorded.value()) & (before.ring - 1));
+        const Psn psn = stream.recorded + ((index - stream.recorded.value()) & old_mask);
         return static_cast<uint16_t>(psn.value() & (stream.ring - 1));
     };
     set_ring(stream, 2 * stream.ring);
     stream.records = pool_of(stream.ring).take().records;
     clear_lost_bits(stream);
-    std::transform(latest_of_buckets(before), latest_of_buckets(before) + buckets_, latest_of_buckets(stream), moved);
+    std::transform(latest_of_buckets(old), latest_of_buckets(old) + buckets_, latest_of_buckets(stream.records), moved);
     for (Psn psn = stream.recorded; psn < stream.nxt; ++psn) {
         PacketRecord& packet = record(stream, psn);
-        packet = record(before, psn);
+        packet = old[psn.value() & old_mask];
         packet.before = moved(packet.before);
         if (packet.lost) flip_lost_bit(stream, psn);
     }
-    pool_of(before.ring).free.push_back({before.records, nullptr, {}});
+    pool_of(old_mask + 1).free.push_back({old, nullptr, {}});
 }
 
 void Paths::release(SendStream& stream) {
@@ -145,69 +149,39 @@ void Paths::release(SendStream& stream) {
 }
 
 // Handles ACKs that may let no packet out. Without a window they are used up, and without data they are kept (note 3).
-void Paths::pass_clocks(SendStream& stream, bool more, uint64_t now_ns) {
+void Paths::pass_acks(SendStream& stream, bool more, uint64_t now_ns) {
     const bool window = stream.awnd() > 0;
     stream.satisfied = window && !more;
     if (window && more) return;
     if (window) {
         stream.burst_ns = 0;
         if (!is_silent(stream, now_ns)) return;
-        lose_clocks(stream, stream.clock_count);
+        lose_acks(stream, stream.acks.count());
     }
-    stream.clock_count = 0;
+    stream.acks.clear();
 }
 
 // Loses unused ACKs (MP-7).
-void Paths::lose_clocks(SendStream& stream, uint32_t count) {
+void Paths::lose_acks(SendStream& stream, uint32_t count) {
     counters_.unused += count;
-    shrink(stream, count * kOne, floor_fixed());
+    stream.cwnd_fixed = control_->on_unused_acks(stream.control, stream.cwnd_fixed, count);
 }
 
-void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) {
-    if (stream.cwnd_fixed > floor_fixed && is_mp_rdma())
-        stream.cwnd_fixed = std::max(stream.cwnd_fixed - std::min(by_fixed, stream.cwnd_fixed), floor_fixed);
-}
-
-// Sets a larger window. A whole packet more takes a random path (BX-4).
-inline void Paths::widen(SendStream& stream, uint32_t cwnd_fixed) {
+// Adapts the window to an answer (MP-1). If it grows by a packet, that packet takes a random path (BX-4).
+void Paths::react(SendStream& stream, const CongestionControl::Answer& answer) {
+    counters_.marked_acks += answer.marked;
     const uint32_t before = stream.cwnd();
-    stream.cwnd_fixed = cwnd_fixed;
+    stream.cwnd_fixed = control_->on_answer(stream.control, stream.cwnd_fixed, answer);
     stream.grown |= config_.explore && stream.cwnd() > before && before < explored_window();
 }
 
-// Grows the window by 1/cwnd for each ACK (MP-1), in one step for up to a window's worth of them.
-void Paths::grow(SendStream& stream, uint32_t acks) {
-    if (stream.satisfied && stream.cwnd_fixed >= floor_fixed()) return;
-    if (is_adaptive_) return widen(stream, stream.window.on_ack(stream.cwnd_fixed, acks, config_.max_window));
-    const uint32_t most = config_.max_window << 16;
-    while (acks != 0 && stream.cwnd_fixed < most && is_mp_rdma()) {
-        const uint32_t step = std::min(acks, stream.cwnd());
-        const auto by = static_cast<uint32_t>((uint64_t{step} << 32) / stream.cwnd_fixed);
-        widen(stream, std::min(stream.cwnd_fixed + by, most));
-        acks -= step;
-    }
-}
-
-// Adapts the window to an ACK (MP-1).
-inline void Paths::adapt(SendStream& stream, const wire::MpAckEntry& entry) {
-    if (entry.ece) {
-        if (is_adaptive_)
-            stream.cwnd_fixed = stream.window.on_mark(stream.cwnd_fixed);
-        else
-            shrink(stream, kOne / 2, kOne);
-        ++counters_.marked_acks;
-    } else if (entry.kind < wire::MpAck::kNack) {
-        grow(stream, 1);
-    }
-}
-
-// Ends a round trip of BX-12.
+// Ends a round trip.
 void Paths::end_round(SendStream& stream, uint64_t now_ns) {
     Destination& destination = *stream.destination;
     if (stream.round_least != UINT32_MAX) destination.least.add(uint64_t{stream.round_least} << 6, now_ns);
     destination.srtt_ns = stream.srtt_ns;
-    const uint32_t share = AdaptiveWindow::share(floor_fixed(), destination.busy);
-    stream.cwnd_fixed = stream.window.end_round(stream.cwnd_fixed, share, round_of(stream, stream.round_least), now_ns);
+    stream.cwnd_fixed = control_->on_round(stream.control, stream.cwnd_fixed, destination.busy,
+                                           round_of(stream, stream.round_least), now_ns);
     stream.round_end = stream.nxt;
     stream.round_before = std::exchange(stream.round_least, UINT32_MAX);
     stream.undo_fixed = 0;
@@ -260,7 +234,6 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         const bool recorded = entry.retx == packet.retransmitted && entry.vp == packet.vp;
         const uint32_t age = ticks(now_ns) - packet.sent;
         if (recorded && !packet.acked) {
-            const uint64_t age_ns = uint64_t{age} << 6, least_ns = stream.nscc.base_rtt_ns();
             if (!packet.retransmitted && !entry.trimmed) {
                 measure(stream.srtt_ns, stream.rttvar_ns, age);
                 stream.round_least = std::min(stream.round_least, age);
@@ -268,7 +241,9 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             }
             // BX-9 measures repetitions as well, because a window that only repeats would not grow otherwise. With a
             // single path the answer may concern an earlier repetition.
-            rtt_ns = packet.retransmitted && config_.vps == 1 && age_ns < least_ns ? least_ns : age_ns;
+            rtt_ns = uint64_t{age} << 6;
+            if (packet.retransmitted && config_.vps == 1) [[unlikely]]
+                rtt_ns = std::max(rtt_ns, control_->base_rtt_ns(stream.control));
         }
         // The first packets were repeated before any answer could come, and this is the answer to a first transmission.
         if (stream.srtt_ns == 0 && !entry.retx && !entry.trimmed && is_adaptive_)
@@ -313,18 +288,17 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         // PSNs below snd_ool = snd_ooh - delta came on a slow path, unless they were retransmitted (MP-4).
         if (!entry.retx) {
             ++counters_.slow_acks;
+            counters_.marked_acks += entry.ece;
+            stream.cwnd_fixed = control_->on_slow_ack(stream.control, stream.cwnd_fixed, entry.ece);
             if (is_adaptive_) {
-                if (entry.ece) adapt(stream, entry);
                 const bool moves = draw() % kMoveShare == 0;
                 const bool failed = stream.destination->failed_recently(now_ns);
-                add_clock(stream, !moves ? entry.vp : failed ? known_vp(stream) : random_vp(stream));
-            } else {
-                shrink(stream, kOne, kOne);
+                keep_ack(stream, !moves ? entry.vp : failed ? known_vp(stream) : random_vp(stream));
             }
             return true;
         }
     }
-    adapt(stream, entry);
+    react(stream, {.marked = entry.ece, .refused = nack, .may_grow = may_grow(stream)});
     uint16_t vp = entry.vp;
     if (is_adaptive_) {
         Destination& destination = *stream.destination;
@@ -340,7 +314,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             destination.add_path(vp);
         }
     }
-    add_clock(stream, vp);
+    keep_ack(stream, vp);
     return true;
 }
 
@@ -353,9 +327,9 @@ bool Paths::depart_by_rules(SendStream& stream, uint32_t bytes, uint64_t now_ns,
 }
 
 bool Paths::choose_path(SendStream& stream, uint64_t now_ns, Departure& departure) {
-    if (stream.rate.limited() && stream.rate.next_send_ns() > now_ns) {  // BX-6
+    if (const uint64_t due_ns = control_->not_before_ns(stream.control); due_ns > now_ns) {  // BX-6
         ++counters_.paced;
-        stream.pace_ns = stream.rate.next_send_ns();
+        stream.pace_ns = due_ns;
         return false;
     }
     if (is_spaced_out(stream) && stream.pace_ns > now_ns) {
@@ -363,7 +337,7 @@ bool Paths::choose_path(SendStream& stream, uint64_t now_ns, Departure& departur
         return false;
     }
     stream.pace_ns = 0;
-    if (config_.choice != PathsConfig::Choice::kRandom && stream.entropies.take(now_ns, departure.vp)) {
+    if (stream.entropies != nullptr && stream.entropies->take(now_ns, departure.vp)) {
         ++counters_.recycled;
         return true;
     }
@@ -374,43 +348,22 @@ bool Paths::choose_path(SendStream& stream, uint64_t now_ns, Departure& departur
 // Spaces packets by half to one and a half of the interval (BX-11). The random part keeps senders that were refused
 // together from returning together.
 void Paths::space_out(SendStream& stream) {
-    if (!is_spaced_out(stream)) return;
-    const uint64_t base_ns = stream.nscc.base_rtt_ns();
-    const uint64_t apart_ns = (base_ns != 0 ? base_ns : config_.min_rto_ns) * stream.nscc.round_trips_apart();
-    stream.pace_ns = stream.sent_ns + apart_ns / 2 + draw() % apart_ns;
+    const uint64_t apart_ns = control_->interval_ns(stream.control, stream.cwnd_fixed);
+    if (apart_ns != 0) stream.pace_ns = stream.sent_ns + apart_ns / 2 + draw() % apart_ns;
 }
 
 void Paths::take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint64_t rtt_ns, uint64_t now_ns) {
-    using Control = PathsConfig::Control;
-    using Choice = PathsConfig::Choice;
     const bool nack = entry.kind >= wire::MpAck::kNack;
-    switch (config_.control) {
-        case Control::kAdaptive:
-        case Control::kMpRdma:
-            adapt(stream, entry);
-            break;
-        case Control::kDcqcn:  // BX-6
-            counters_.marked_acks += entry.ece;
-            if (!entry.ece && !(dcqcn_.disorder_is_cnp && Psn(entry.psn) > stream.una)) break;
-            if (stream.notified_ns != 0 && now_ns - stream.notified_ns < dcqcn_.cnp_interval_ns) break;
-            stream.notified_ns = now_ns;
-            stream.rate.on_cnp(dcqcn_, now_ns);
-            break;
-        case Control::kNscc:  // BX-9
-            counters_.marked_acks += entry.ece;
-            if (nack)
-                stream.cwnd_fixed = stream.nscc.on_nack(stream.cwnd_fixed, nscc_most(), rtt_ns, now_ns);
-            else
-                stream.cwnd_fixed = stream.nscc.on_ack(stream.cwnd_fixed, config_.initial_window, nscc_most(), rtt_ns,
-                                                       entry.ece, now_ns);
-            space_out(stream);
-            break;
-        case Control::kFixed:
-            break;
-    }
+    react(stream, {.marked = entry.ece,
+                   .refused = nack,
+                   .out_of_order = Psn(entry.psn) > stream.una,
+                   .may_grow = may_grow(stream),
+                   .rtt_ns = rtt_ns,
+                   .now_ns = now_ns});
+    space_out(stream);
     const bool is_good = !entry.ece && !nack;  // BX-7
-    if (config_.choice == Choice::kEcho || (config_.choice == Choice::kReps && is_good))
-        stream.entropies.recycle(entry.vp);
+    if (stream.entropies != nullptr && (is_good || config_.choice == PathsConfig::Choice::kEcho))
+        stream.entropies->recycle(entry.vp);
 }
 
 bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
@@ -436,7 +389,7 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
     if (stream.retx < stream.una) stream.retx = stream.una;
     if (stream.una >= stream.recovery) stream.recovering = false;  // MP-9
     if (config_.recovery == PathsConfig::Recovery::kOfDisorder && stream.una >= stream.ooh) stream.recovering = false;
-    if (is_adaptive_ && stream.una >= stream.round_end) end_round(stream, now_ns);
+    if (stream.una >= stream.round_end) end_round(stream, now_ns);
     // Without a measured round trip, which repetitions cannot provide, one longer than the timer would make the timer
     // fire for every packet (RFC 6298 section 5: the backed-off timer stays until there is a sample).
     stream.backoff = stream.srtt_ns != 0 ? 0 : std::min(stream.backoff, kMaxBackoff);

@@ -7,7 +7,7 @@
 // - next() returns a packet that may leave now; build it, and call sent(). Repeat until next() returns false.
 // - For a run of new packets, at most room() of them, depart() may be called instead.
 // - Pass every entry of an acknowledgement to acknowledge(), then its AACK to advance(); then call next() again.
-// - When deadline() has passed call expire(), then next().
+// - When the time of next_timer() has come, call expire(), then next().
 //
 // DESIGN NOTES
 // 1. There is no state per path (MP-3): a path is known because its ACK came back, and the packet that the ACK lets out
@@ -40,9 +40,9 @@
 // needed halve the waits. No wait exceeds MP-11's timer: a packet that left so long before one that has arrived is
 // lost. Otherwise each packet of a burst of losses would cost that timer where such packets fill the window and no
 // later ones are sent: with UEC's slow links and random paths the last flow took 1757 us.
-// 6. If control and path choice are not MP-RDMA's own (BX-5), there are no clocks: a packet leaves when the window has
-//    room, and its path is chosen then. take_signals() interprets acknowledgements for them. It is out of line: the
-//    comparison that MP-4 makes for every ACK leads there.
+// 6. Without ACK clocking (BX-5) a packet leaves when the window has room, and its path is chosen then. take_signals()
+//    interprets acknowledgements in that case. It is out of line: the comparison that MP-4 makes for every ACK leads
+//    there.
 // 7. An acknowledgement from a peer costs a bounded time: BX-1 follows the packets of one path (at most kMaxSteps,
 //    through PacketRecord::before), lost packets are kept in a bit set, and a search for overdue packets that has read
 //    more than kMaxSteps records is not repeated for an eighth of a round trip.
@@ -59,7 +59,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/congestion/dcqcn.h"
+#include "transport/paths/congestion_control.h"
 #include "transport/paths/send_stream.h"
 #include "wire/headers.h"
 
@@ -74,7 +74,7 @@ struct PathsCounters {
     uint64_t false_alarms = 0;     // note 5: packets that were repeated although their first transmission had arrived
     uint64_t acknowledged = 0;     // packets, in order or not
     uint64_t abandoned = 0;        // packets that were not acknowledged when their stream was stopped
-    uint64_t marked_acks = 0;      // MP-1
+    uint64_t marked_acks = 0;      // MP-1; other answers with a mark as well
     uint64_t slow_acks = 0;        // MP-4
     uint64_t probes = 0;           // MP-5
     uint64_t explored = 0;         // BX-4
@@ -86,6 +86,27 @@ struct PathsCounters {
     uint64_t surplus = 0;          // MP-7: ACKs that were lost because too many others were kept
     uint64_t restarts = 0;         // MP-8
     uint64_t stale_acks = 0;       // ACKs for packets that are no longer, or never were, in flight, or on others' paths
+};
+
+// The timers of a stream. Each of them lets packets leave without an acknowledgement.
+//
+// | timer     | runs while                                           | when it fires |
+// |-----------|------------------------------------------------------|-------------------------------------------------|
+// | kTimeout  | packets are in flight (MP-11)                        | repeats the oldest packet, then all | | kTail |
+// the same, nothing is known to be lost, and the round | repeats as many as the window has room for      | | | trip is
+// known (MP-10)                                |                                                 | | kOverdue  | a
+// later packet than one in flight was acknowledged,  | repeats the packets that are overdue            | |           |
+// and there is no new data (MP-10)                     |                                                 | | kBurst |
+// data and window are there, and no ACK lets a packet  | lets the window out on random paths             | | | out
+// (MP-6)                                           |                                                 | | kPace     |
+// packets are spaced in time (BX-6, BX-11, BX-12)      | lets the next packet out                        |
+enum class Timer : uint8_t { kNone, kTimeout, kTail, kOverdue, kBurst, kPace };
+// Returns a timer's name in telemetry.
+const char* name(Timer timer);
+
+struct NextTimer {
+    uint64_t at_ns = UINT64_MAX;  // UINT64_MAX: none runs
+    Timer timer = Timer::kNone;
 };
 
 struct Departure {
@@ -101,9 +122,9 @@ class Paths {
 
     Paths(const PathsConfig& config, uint64_t seed, const DcqcnConfig& dcqcn = {})
         : config_(config),
-          dcqcn_(dcqcn),
+          control_(make_control(config, dcqcn)),
           is_adaptive_(config.control == PathsConfig::Control::kAdaptive),
-          is_clocked_((is_mp_rdma() || is_adaptive_) && config.choice == PathsConfig::Choice::kEcho),
+          is_clocked_(control_->is_clocked() && config.choice == PathsConfig::Choice::kEcho),
           buckets_(std::min(config.max_window, kFirstRing)),
           random_(seed) {
         // Only BX-12's windows grow beyond the first ring.
@@ -161,7 +182,9 @@ class Paths {
     // means unknown.
     void prepare(SendStream& stream, uint32_t packets, uint64_t rtt_ns) const;
 
-    uint64_t deadline(const SendStream& stream) const;  // UINT64_MAX: none
+    // Returns the stream's timer that fires first.
+    NextTimer next_timer(const SendStream& stream) const;
+    // Fires the timers that are due.
     void expire(SendStream& stream, uint64_t now_ns);
 
     uint16_t random_vp(const SendStream& stream) {
@@ -198,9 +221,9 @@ class Paths {
     size_t ring_bytes(uint32_t records) const { return (records + table_records(records)) * sizeof(PacketRecord); }
 
   private:
-    static constexpr uint32_t kOne = 1u << 16;                      // one packet in fixed point
-    static constexpr uint8_t kUsesPerAck = 2;                       // MP-6
-    static constexpr int32_t kFewClocks = SendStream::kClocks / 2;  // MP-6
+    static constexpr uint32_t kOne = 1u << 16;                  // one packet in fixed point
+    static constexpr uint8_t kUsesPerAck = 2;                   // MP-6
+    static constexpr int32_t kFewAcks = UnusedAcks::kMost / 2;  // MP-6
     // 32 ms with the default floor, which is less than the usual timeout of verbs.
     static constexpr uint8_t kMaxBackoff = 5;
     static constexpr uint32_t kIdleRoundTrips = 3;    // MP-8
@@ -234,16 +257,12 @@ class Paths {
     static bool may_leave_alone(const SendStream& stream) {
         return is_below_packet(stream) && stream.nxt - stream.una == static_cast<int32_t>(stream.inflate);
     }
-    bool is_mp_rdma() const { return config_.control == PathsConfig::Control::kMpRdma; }
     uint64_t draw();
     void restart(SendStream& stream);
-    // The largest window with BX-9, from one and a half bandwidth-delay products. Packets in flight may reach further
-    // if one on a slow path is missing.
-    uint32_t nscc_most() const { return std::min(config_.initial_window * 3 / 2, config_.max_window); }
-    // BX-9: retransmissions wait for the window as well, in which the room of packets known to be lost is available.
+    // BX-9: repetitions may have to wait for the window, in which the room of packets known to be lost is available.
     // Packets that a timer repeats do not wait.
     bool may_repeat(const SendStream& stream) const {
-        return config_.control != PathsConfig::Control::kNscc || stream.credits != 0 ||
+        return !control_->repeats_within_window() || stream.credits != 0 ||
                stream.awnd() + static_cast<int32_t>(stream.lost) > 0;
     }
     static bool is_silent(const SendStream& stream, uint64_t now_ns) {
@@ -262,24 +281,22 @@ class Paths {
             stream.front_rtt = age;
         }
     }
-    void add_clock(SendStream& stream, uint16_t vp) {
-        if (stream.clock_count < SendStream::kClocks) [[likely]]
-            stream.clocks[(stream.clock_head + stream.clock_count++) % SendStream::kClocks] = {vp, 0};
-        else if (is_adaptive_)
+    void keep_ack(SendStream& stream, uint16_t vp) {
+        if (stream.acks.add(vp)) [[likely]]
+            return;
+        if (is_adaptive_)
             stream.credits = std::min(stream.credits + 1, stream.cwnd());
-        else if (stream.satisfied && stream.cwnd() > kUsesPerAck * SendStream::kClocks)
-            lose_clocks(stream, 1);
+        else if (stream.satisfied && stream.cwnd() > kUsesPerAck * UnusedAcks::kMost)
+            lose_acks(stream, 1);
         else
             ++counters_.surplus;
     }
     // Counts a use of the first ACK, which let a packet out; `window` is the window before that. An ACK lets out a
-    // second packet only if the window exceeds the number of ACKs (MP-6), and not while there are so many that others
-    // would find no place: paths that by chance had more of the ACKs would get ever more packets.
-    static void use_clock(SendStream& stream, SendStream::Clock& clock, int32_t window) {
-        const auto count = static_cast<int32_t>(stream.clock_count);
-        if (++clock.uses != kUsesPerAck && window >= count && count <= kFewClocks) return;
-        ++stream.clock_head;
-        --stream.clock_count;
+    // second packet only if the window exceeds the number of ACKs (MP-6), and not while further ACKs might find no
+    // place: paths that by chance had more of the ACKs would get ever more packets.
+    static void use_ack(SendStream& stream, int32_t window) {
+        const auto count = static_cast<int32_t>(stream.acks.count());
+        if (stream.acks.use_first() == kUsesPerAck || window < count || count > kFewAcks) stream.acks.remove_first();
     }
     // The tables of a ring: before its records, for each bucket of paths the record of its latest packet (BX-1); and
     // behind them a bit for each record, which tells whether it is lost.
@@ -291,9 +308,7 @@ class Paths {
         const size_t lost = lost_words(records) * sizeof(uint64_t);
         return bucket_records() + (lost + sizeof(PacketRecord) - 1) / sizeof(PacketRecord);
     }
-    uint16_t* latest_of_buckets(const SendStream& stream) const {
-        return reinterpret_cast<uint16_t*>(stream.records) - buckets_;
-    }
+    uint16_t* latest_of_buckets(PacketRecord* records) const { return reinterpret_cast<uint16_t*>(records) - buckets_; }
     static uint64_t* lost_bits(const SendStream& stream) {
         return reinterpret_cast<uint64_t*>(stream.records + stream.ring);
     }
@@ -306,11 +321,12 @@ class Paths {
     }
     // Links the record of `psn`, which was sent on `vp`. Returns the record before it on a path of its bucket.
     uint16_t link(const SendStream& stream, Psn psn, uint16_t vp) const {
-        return std::exchange(latest_of_buckets(stream)[vp & (buckets_ - 1)],
+        return std::exchange(latest_of_buckets(stream.records)[vp & (buckets_ - 1)],
                              static_cast<uint16_t>(psn.value() & (stream.ring - 1)));
     }
-    void grow(SendStream& stream, uint32_t acks);
-    void widen(SendStream& stream, uint32_t cwnd_fixed);
+    // Returns false if a window that is wide enough is not used (note 3).
+    bool may_grow(const SendStream& stream) const { return !stream.satisfied || stream.cwnd_fixed < floor_fixed(); }
+    void react(SendStream& stream, const CongestionControl::Answer& answer);
     // These belong to BX-12 and BX-13.
     void end_round(SendStream& stream, uint64_t now_ns);
     void set_ring(SendStream& stream, uint32_t records) const;
@@ -323,8 +339,6 @@ class Paths {
     uint16_t path_without_ack(SendStream& stream, uint64_t now_ns);
     uint16_t known_vp(SendStream& stream);
     Destination* find_destination(uint64_t peer);
-    void adapt(SendStream& stream, const wire::MpAckEntry& entry);
-    void shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed);
     uint64_t rto_ns(const SendStream& stream) const {  // MP-11
         return std::max(4 * stream.srtt_ns, config_.min_rto_ns) << std::min(stream.backoff, kMaxBackoff);
     }
@@ -376,16 +390,16 @@ class Paths {
     bool choose_path(SendStream& stream, uint64_t now_ns, Departure& departure);
     // Returns true if packets are spaced in time (BX-11, BX-12).
     bool is_spaced_out(const SendStream& stream) const {
-        return is_below_packet(stream) || (stream.nscc.round_trips_apart() != 1 && stream.cwnd_fixed == kOne);
+        return is_below_packet(stream) || control_->interval_ns(stream.control, stream.cwnd_fixed) != 0;
     }
     bool owns(const SendStream& stream, uint16_t vp) const {
         return vp >= kFirstVp && static_cast<uint32_t>((vp - stream.first_vp) & (kVps - 1)) < config_.vps;
     }
     void space_out(SendStream& stream);
     void take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint64_t rtt_ns, uint64_t now_ns);
-    void pass_clocks(SendStream& stream, bool more, uint64_t now_ns);
-    void lose_clocks(SendStream& stream, uint32_t count);
-    // Rings of one size. Those of the smallest size suffice for all streams at once; larger ones are allocated when a
+    void pass_acks(SendStream& stream, bool more, uint64_t now_ns);
+    void lose_acks(SendStream& stream, uint32_t count);
+    // Rings of one size. The smallest suffice for all streams at once; larger ones are allocated when a
     // window has grown, and serve the next stream whose window is as large.
     struct Free {
         void operator()(PacketRecord* records) const { std::free(records); }
@@ -397,7 +411,7 @@ class Paths {
         Psn end;
     };
     struct RingPool {
-        uint32_t records;  // of a ring
+        uint32_t records;  // in each ring
         size_t rings = 0;  // free or not
         std::vector<std::unique_ptr<PacketRecord, Free>> chunks{};
         std::vector<FreeRing> free{};
@@ -418,10 +432,10 @@ class Paths {
     void release(SendStream& stream);
 
     const PathsConfig config_;
-    const DcqcnConfig dcqcn_;
-    const bool is_adaptive_;  // BX-12, BX-13
+    const std::unique_ptr<CongestionControl> control_;
+    const bool is_adaptive_;  // BX-12 to BX-14
     const bool is_clocked_;   // packets leave because ACKs arrive (MP-3, MP-6)
-    const uint32_t buckets_;  // of paths (BX-1)
+    const uint32_t buckets_;  // classes of paths by their low bits (BX-1)
     uint64_t random_;
     PathsCounters counters_;
     size_t streams_ = 0;  // number of started streams

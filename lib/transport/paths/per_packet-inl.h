@@ -42,19 +42,18 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
         return false;
     }
     if (!choose(stream, more, now_ns, departure)) {
-        pass_clocks(stream, more, now_ns);
+        pass_acks(stream, more, now_ns);
         return false;
     }
     if (stream.records == nullptr) [[unlikely]]
         acquire(stream);
-    if (stream.clock_count != 0) {
-        const SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
-        departure.vp = clock.vp;
+    if (stream.acks.count() != 0) {
+        departure.vp = stream.acks.first();
         // BX-13: never the only packet on an unknown path. A small window would otherwise never leave a busy path.
         if (is_below_packet(stream) && stream.destination->knows_paths())
             departure.vp = stream.destination->next_path();
         if (is_adaptive_ && !stream.outstanding()) return true;
-        if (stream.grown && clock.uses != 0 && !departure.again) {  // BX-4
+        if (stream.grown && stream.acks.is_first_used() && !departure.again) {  // BX-4
             departure.vp = random_vp(stream);
             stream.grown = false;
             ++counters_.explored;
@@ -112,22 +111,18 @@ inline void Paths::sent(SendStream& stream, const Departure& departure, uint64_t
     stream.burst_ns = 0;
     if (is_below_packet(stream)) [[unlikely]]
         stream.pace_ns = now_ns + AdaptiveWindow::spacing_ns(stream.cwnd_fixed, latest_rtt_ns(stream), draw());
-    if (stream.clock_count == 0) {
-        if (stream.credits != 0) --stream.credits;
-        if (stream.rate.limited()) stream.rate.on_sent(dcqcn_, bytes, now_ns);
-        return;
-    }
-    use_clock(stream, stream.clocks[stream.clock_head % SendStream::kClocks], stream.awnd());
+    if (stream.acks.count() != 0) return use_ack(stream, stream.awnd());
+    if (stream.credits != 0) --stream.credits;
+    if (!is_clocked_) control_->on_sent(stream.control, bytes, now_ns);
 }
 
 inline bool Paths::depart(SendStream& stream, uint32_t bytes, uint64_t now_ns, uint16_t& vp) {
     const int32_t window = stream.awnd();
-    if (stream.clock_count == 0 || window <= 0 || stream.grown || now_ns >= stream.probe_ns || stream.timer_ns == 0)
+    if (stream.acks.count() == 0 || window <= 0 || stream.grown || now_ns >= stream.probe_ns || stream.timer_ns == 0)
         [[unlikely]] {
         return depart_by_rules(stream, bytes, now_ns, vp);
     }
-    SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
-    vp = clock.vp;
+    vp = stream.acks.first();
     record(stream, stream.nxt) = {.order = stream.order++,
                                   .sent = ticks(now_ns),
                                   .vp = vp,
@@ -145,7 +140,7 @@ inline bool Paths::depart(SendStream& stream, uint32_t bytes, uint64_t now_ns, u
     stream.starved = false;
     stream.burst_ns = 0;
     stream.sent_ns = now_ns;
-    use_clock(stream, clock, window - 1);
+    use_ack(stream, window - 1);
     return true;
 }
 
@@ -168,7 +163,7 @@ inline uint32_t Paths::acknowledge_next(SendStream& stream, const uint8_t* entri
         next.acked = true;
         measure(srtt_ns, rttvar_ns, now - next.sent);
         least = std::min(least, now - next.sent);
-        add_clock(stream, vp);
+        keep_ack(stream, vp);
         packet = &next;
     }
     if (taken == 0) return 0;
@@ -181,7 +176,7 @@ inline uint32_t Paths::acknowledge_next(SendStream& stream, const uint8_t* entri
     stream.oldest = stream.ooh = stream.oldest + taken;
     stream.inflate += taken;  // MP-2
     arrived(stream, *packet, now - packet->sent);
-    grow(stream, taken);
+    if (may_grow(stream)) react(stream, {.packets = taken});
     return taken;
 }
 

@@ -16,7 +16,8 @@ void Paths::refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recor
     const PacketRecord& packet = record(stream, psn);
     // A duplicate that the network made is refused as well, and each refusal would cause a retransmission. The answer
     // to a trimmed header (BX-10), which overtakes queues of any length, can be equally early.
-    const uint64_t least_ns = stream.nscc.base_rtt_ns() != 0 ? stream.nscc.base_rtt_ns() : stream.srtt_ns;
+    const uint64_t base_ns = control_->base_rtt_ns(stream.control);
+    const uint64_t least_ns = base_ns != 0 ? base_ns : stream.srtt_ns;
     const bool repeated = entry.kind == wire::MpAck::kNack && entry.retx && age_ns < least_ns / 2;
     // A packet that was held and could not be accepted when it was due is no longer acknowledged.
     if ((!recorded || repeated) && !packet.acked) return;
@@ -162,7 +163,7 @@ void Paths::probe_tail(SendStream& stream) {
     const auto room = static_cast<uint32_t>(std::max(stream.awnd(), 1));
     uint32_t most = std::max(room >> 2 * stream.tail_probes, 1u);
     ++counters_.tail_probes;
-    if (++stream.tail_probes > 1) stream.clock_count = 0;  // the paths of kept ACKs may have failed
+    if (++stream.tail_probes > 1) stream.acks.clear();  // their paths may have failed
     uint32_t steps = 0, copies = 0;
     for (Psn at = stream.oldest; at < stream.nxt && most != 0 && steps < kMaxSteps; ++at, ++steps) {
         PacketRecord& packet = record(stream, at);
@@ -186,22 +187,22 @@ uint32_t Paths::repeat(SendStream& stream, Psn psn, PacketRecord& packet, bool m
 // new packets on random paths, including bad ones.
 void Paths::lend_credits(SendStream& stream, uint32_t copies) {
     const uint32_t leave = stream.lost + copies;
-    if (leave > stream.clock_count) stream.credits = std::max(stream.credits, leave - stream.clock_count);
+    if (leave > stream.acks.count()) stream.credits = std::max(stream.credits, leave - stream.acks.count());
 }
 
 void Paths::mark_lost(SendStream& stream, Psn psn, PacketRecord& packet, uint64_t& cause) {
     if (packet.lost) return;
     set_lost(stream, psn, packet, true);
     packet.lost_vp = packet.vp;
-    if (is_adaptive_) note_loss(stream, packet);
+    note_loss(stream, packet);
     ++cause;
 }
 
-// Tells the window of BX-12 about a loss.
+// Tells the congestion control about a loss, unless the packet left before the last reduction.
 void Paths::note_loss(SendStream& stream, const PacketRecord& packet) {
     if (static_cast<int32_t>(packet.order - stream.reduced_order) < 0) return;
     const uint32_t least = std::min(stream.round_least, stream.round_before), before = stream.cwnd_fixed;
-    stream.cwnd_fixed = stream.window.on_loss(before, round_of(stream, least), stream.last_ack_ns);
+    stream.cwnd_fixed = control_->on_loss(stream.control, before, round_of(stream, least), stream.last_ack_ns);
     if (stream.cwnd_fixed != before) stream.reduced_order = stream.order;
 }
 
@@ -232,7 +233,7 @@ void Paths::note_false_alarm(SendStream& stream, PacketRecord& packet, uint64_t 
     packet.false_alarm = true;
     ++counters_.false_alarms;
     stream.real_losses = 0;
-    stream.window.on_false_alarm();
+    control_->on_false_alarm(stream.control);
     stream.cwnd_fixed = std::max(stream.cwnd_fixed, std::exchange(stream.undo_fixed, 0));
     if (!config_.learn_patience) return;
     if (now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;
@@ -250,9 +251,9 @@ void Paths::note_real_loss(SendStream& stream) {
 void Paths::note_failure(SendStream& stream, uint64_t now_ns) {
     stream.destination->record_failure(now_ns);
     if (is_clocked_) return;
-    stream.nscc.on_loss();
-    using Choice = PathsConfig::Choice;
-    if (config_.choice == Choice::kReps && stream.entropies.freeze(now_ns, config_.initial_window)) ++counters_.freezes;
+    control_->on_failure(stream.control);
+    if (config_.choice == PathsConfig::Choice::kReps && stream.entropies->freeze(now_ns, config_.initial_window))
+        ++counters_.freezes;
 }
 
 // Returns the time of the timeout, which is earlier than the timer's for a few packets.
@@ -262,13 +263,37 @@ uint64_t Paths::timeout_at(const SendStream& stream) const {
     return stream.timer_ns - (rto_ns(stream) - std::min(low_ns, rto_ns(stream)));
 }
 
-uint64_t Paths::deadline(const SendStream& stream) const {
-    uint64_t deadline = UINT64_MAX;
-    if (stream.timer_ns != 0) deadline = timeout_at(stream);
-    if (stream.burst_ns != 0) deadline = std::min(deadline, stream.burst_ns);
-    if (stream.pace_ns != 0) deadline = std::min(deadline, stream.pace_ns);
-    if (stream.early_ns != 0 && stream.timer_ns != 0) deadline = std::min(deadline, stream.early_ns);
-    return std::min(deadline, tail_deadline(stream));
+const char* name(Timer timer) {
+    switch (timer) {
+        case Timer::kNone:
+            return "none";
+        case Timer::kTimeout:
+            return "timeout";
+        case Timer::kTail:
+            return "tail";
+        case Timer::kOverdue:
+            return "overdue";
+        case Timer::kBurst:
+            return "burst";
+        case Timer::kPace:
+            return "pace";
+    }
+    return "";
+}
+
+NextTimer Paths::next_timer(const SendStream& stream) const {
+    NextTimer first;
+    const auto consider = [&first](uint64_t at_ns, Timer timer) {
+        if (at_ns != 0 && at_ns < first.at_ns) first = {at_ns, timer};
+    };
+    if (stream.timer_ns != 0) {
+        consider(timeout_at(stream), Timer::kTimeout);
+        consider(stream.early_ns, Timer::kOverdue);
+        consider(tail_deadline(stream), Timer::kTail);
+    }
+    consider(stream.burst_ns, Timer::kBurst);
+    consider(stream.pace_ns, Timer::kPace);
+    return first;
 }
 
 void Paths::expire(SendStream& stream, uint64_t now_ns) {
@@ -317,21 +342,15 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
             if (is_adaptive_) stream.destination->remove_path(packet.vp);
             ++packets;
         }
-        if (config_.control == PathsConfig::Control::kNscc) {  // BX-9, BX-11
-            stream.cwnd_fixed = stream.nscc.on_timeout(stream.cwnd_fixed, packets, now_ns);
-            space_out(stream);
-        }
-        shrink(stream, stream.cwnd_fixed / 2, kOne);
-        if (is_adaptive_) {
-            stream.undo_fixed = std::max(stream.undo_fixed, stream.cwnd_fixed);
-            stream.cwnd_fixed = stream.window.on_timeout(stream.cwnd_fixed);
-        }
+        if (is_adaptive_) stream.undo_fixed = std::max(stream.undo_fixed, stream.cwnd_fixed);
+        stream.cwnd_fixed = control_->on_timeout(stream.control, stream.cwnd_fixed, packets, now_ns);
+        space_out(stream);
     }
     // Like at the start (MP-3), however small the window: if no answer arrives, most paths may be dead, and a working
     // one must be found.
     const uint32_t copies = oldest.twice;
     stream.credits = std::max(stream.credits, is_clocked_ ? std::min(stream.lost + copies, config_.initial_window) : 1);
-    if (is_silent(stream, now_ns)) stream.clock_count = 0;
+    if (is_silent(stream, now_ns)) stream.acks.clear();
     stream.recovering = false;
     restart_timer(stream, now_ns);
 }

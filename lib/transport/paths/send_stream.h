@@ -1,70 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of MP-RDMA's sender for one stream of packets, and its configuration. Units are packets and nanoseconds;
-// windows named fixed are in 1/65536 packets.
+// The state of MP-RDMA's sender for one stream of packets. Units are packets and nanoseconds; windows named fixed are
+// in 1/65536 packets.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <memory>
 
-#include "transport/congestion/adaptive_window.h"
-#include "transport/congestion/dcqcn.h"
-#include "transport/congestion/nscc.h"
+#include "transport/paths/config.h"
+#include "transport/paths/congestion_control.h"
 #include "transport/paths/destination.h"
 #include "transport/paths/entropies.h"
+#include "transport/paths/unused_acks.h"
 #include "transport/psn.h"
 
 namespace rove::transport {
-
-inline constexpr uint16_t kFirstVp = 0xC000;  // up to 0xFFFF: IANA's dynamic ports
-inline constexpr uint32_t kVps = 0x4000;
-
-struct PathsConfig {
-    enum class Recovery : uint8_t {
-        kSelectiveRepeat,
-        kGoBackN,
-        // Models IRN in ConWeave's public simulator: as soon as a packet arrives out of order, or after a timeout,
-        // every unacknowledged packet is sent again, in flight or not. Recovery ends when no packet is missing.
-        kOfDisorder,
-    };
-    // Selects what limits the packets in flight (BX-5).
-    enum class Control : uint8_t {
-        kAdaptive,  // BX-12: a window that reacts to marks, delay and losses
-        kMpRdma,    // MP-1, MP-4, MP-7
-        kDcqcn,     // BX-6: a rate, within the initial window
-        kNscc,      // BX-9: a window that reacts to marks and delay
-        kFixed,     // the initial window; with one path and a bandwidth-delay product this is IRN's flow control
-    };
-    // Selects the path of a packet (BX-5).
-    enum class Choice : uint8_t {
-        kEcho,    // MP-3: the path of an ACK
-        kReps,    // BX-7: the path of an ACK without a mark
-        kRandom,  // a random path
-    };
-
-    Control control = Control::kAdaptive;
-    Choice choice = Choice::kEcho;
-    // The available paths: this many UDP source ports from `first_vp` on, or from the connection's own port if it is 0.
-    uint16_t first_vp = kFirstVp;
-    uint32_t vps = kVps;
-    uint32_t initial_window = 32;  // MP-3: about one BDP; 1..max_window
-    uint32_t max_window = 8192;    // from the oldest unacknowledged packet to the newest; a power of two, 16..8192
-    uint32_t delta = 32;           // MP-4: the tolerated out-of-order degree; MP-RDMA 5.1
-    uint32_t probe_permille = 10;  // MP-5: p; MP-RDMA 3.5
-    Recovery recovery = Recovery::kSelectiveRepeat;
-    bool infer_losses = true;         // BX-1
-    bool explore = true;              // BX-4: a packet by which the window grows takes a random path
-    uint64_t min_rto_ns = 1'000'000;  // a peer that shares its core may be descheduled for this long
-    // Replaces min_rto_ns for a stream with at most three packets in flight; IRN's RTO_low and N (section 3.1). 0: not
-    // used.
-    uint64_t low_rto_ns = 0;
-    bool repeat_early = true;    // MP-10: repeats packets by time, before MP-11's timer
-    bool learn_patience = true;  // paths.h, note 5: false alarms lengthen the waits; IRN has no such rule
-    double sync_alpha = 1.0;     // MP-12; MP-RDMA 5.4
-    bool count_acks = false;     // MP-2 literally: every ACK inflates, also for a packet that was acknowledged before
-};
-
-// Returns null for a usable configuration, or else the member that is wrong and its allowed values.
-const char* invalid(const PathsConfig& config);
 
 // Describes a packet that is, or recently was, in flight.
 struct PacketRecord {
@@ -85,16 +34,6 @@ static_assert(sizeof(PacketRecord) == 16);
 
 // Only class Paths writes the members. Tests and telemetry may read them.
 struct SendStream {
-    // A path from which an ACK returned: the next packet may take it (MP-3).
-    struct Clock {
-        uint16_t vp;
-        uint8_t uses;  // packets that it let out; at most two (MP-6)
-    };
-    // Enough for the default window, all of which may be acknowledged at once (BX-3). With 64, the remaining packets
-    // took random paths: in MP-RDMA's Fig. 15 a path of 9.5 Gb/s carried 5.3 instead of 9.2. For larger windows see
-    // Paths::add_clock().
-    static constexpr uint32_t kClocks = 256;
-
     Psn una;                      // the oldest packet that is not acknowledged in order (AACK)
     Psn oldest;                   // the oldest packet that is not acknowledged at all; una or later
     Psn nxt;                      // the next new packet
@@ -131,9 +70,7 @@ struct SendStream {
     uint64_t false_alarm_ns = 0;         // the time when `patience` last grew
     uint64_t busy_ns = 0;                // the time when the stream last had nothing in flight, and sent
     Destination* destination = nullptr;  // set while it is started
-    // BX-12. A round ends when the packets that were in flight at its beginning are acknowledged.
-    AdaptiveWindow window;
-    Psn round_end;
+    Psn round_end;  // a round trip ends when the packets that were in flight at its beginning are acknowledged
     // The least round trips in it and in the one before, in the unit of PacketRecord::sent.
     uint32_t round_least = UINT32_MAX, round_before = UINT32_MAX;
     uint32_t reduced_order = 0;       // number of the first transmission since a loss reduced the window
@@ -145,15 +82,11 @@ struct SendStream {
     PacketRecord* records = nullptr;  // a ring of `ring` records while packets are on their way
     uint32_t ring = 0;                // a power of two, at most max_window; grows with the window
     int32_t most_behind = 0;          // an ACK of a packet further behind the latest shows a slow path (MP-4)
-    uint32_t clock_head = 0, clock_count = 0;
-    std::array<Clock, kClocks> clocks;
-    // The state for controls and choices other than MP-RDMA's own (BX-5), which uses clocks instead.
-    Entropies entropies;
-    Dcqcn rate;
-    // When the next packet may leave: with BX-6, if one has asked; with BX-11 and BX-12, 0 means at once.
+    UnusedAcks acks;
+    ControlState control;  // written by the worker's congestion control
+    // When the next packet may leave; 0: at once (BX-6, BX-11, BX-12).
     uint64_t pace_ns = 0;
-    uint64_t notified_ns = 0;  // BX-6: when `rate` was last told about a mark
-    Nscc nscc;
+    std::unique_ptr<Entropies> entropies;  // BX-7; null with ACK clocking, and with random paths
 
     bool outstanding() const { return una != nxt; }
     uint32_t cwnd() const { return cwnd_fixed >> 16; }

@@ -43,6 +43,7 @@ class ReorderArena {
 
     uint32_t free_blocks() const { return free_; }
     uint32_t block_bytes() const { return 1u << block_shift_; }
+    uint32_t metadata_blocks() const { return metadata_blocks_; }
     uint32_t metadata_bytes() const { return metadata_blocks_ << block_shift_; }
     void count_refusal() { ++usage_.exhausted; }
     const ReorderUsage& usage() const { return usage_; }

@@ -28,7 +28,9 @@ Arrival HybridBitmaps::classify(const ReorderStream& stream, Psn psn) {
     const uint32_t blocks = has_memory(stream) ? metadata(stream).blocks : 0;
     if (needed <= blocks) return is_filled(metadata(stream), at) ? Arrival::kDuplicate : Arrival::kOutOfOrder;
     if (needed > cap_blocks_) return Arrival::kBeyond;
-    if (blocks == 0 ? arena_.can_start(needed) : arena_.can_extend(needed - blocks)) return Arrival::kOutOfOrder;
+    const uint32_t more = blocks == 0 ? arena_.metadata_blocks() + needed : needed - blocks;
+    if (more <= left_for(stream) && (blocks == 0 ? arena_.can_start(needed) : arena_.can_extend(more)))
+        return Arrival::kOutOfOrder;
     arena_.count_refusal();
     return Arrival::kExhausted;
 }
@@ -42,7 +44,7 @@ bool HybridBitmaps::tracks(const ReorderStream& stream, Psn psn) const {
 
 uint32_t HybridBitmaps::room(const ReorderStream& stream) const {
     const uint32_t blocks = has_memory(stream) ? metadata(stream).blocks : 0;
-    const uint32_t most = std::min(cap_blocks_, blocks + arena_.free_blocks() / 4);
+    const uint32_t most = std::min(cap_blocks_, blocks + left_for(stream) / 4);
     if (!stream.out_of_order) return std::max(slots(most), 1u);
     const Metadata& m = metadata(stream);
     return static_cast<uint32_t>(m.tail - stream.expected) + 1 + slots(most - m.circular);
@@ -52,9 +54,10 @@ void HybridBitmaps::track(ReorderStream& stream, Psn psn, Slot slot, bool last) 
     const uint32_t at = position(stream, psn);
     if (!has_memory(stream)) {
         stream.memory = arena_.take_metadata();
+        by_peer_[stream.peer] += arena_.metadata_blocks();
         Metadata& m = metadata(stream);
         m.blocks = 0;
-        append_block(m);
+        append_block(stream, m);
     }
     Metadata& m = metadata(stream);
     if (!stream.out_of_order) {
@@ -64,15 +67,16 @@ void HybridBitmaps::track(ReorderStream& stream, Psn psn, Slot slot, bool last) 
         m.circular = m.blocks;
         m.tail = stream.expected + (slots(m.circular) - 1);
     }
-    while (m.blocks <= block_of(at)) append_block(m);
+    while (m.blocks <= block_of(at)) append_block(stream, m);
     fill_slot(word(m, at), at % kSlotsPerWord, slot);
     m.highest = std::max(m.highest, psn);
     stream.last_seen = stream.last_seen || last;
 }
 
-void HybridBitmaps::append_block(Metadata& m) {
+void HybridBitmaps::append_block(const ReorderStream& stream, Metadata& m) {
     assert(m.blocks < cap_blocks_);
     const uint32_t block = arena_.take_block();
+    ++by_peer_[stream.peer];
     uint16_t* addresses = m.addresses();
     addresses[m.blocks] = static_cast<uint16_t>(m.blocks == 0 ? block : block - addresses[0]);
     ++m.blocks;
@@ -81,6 +85,7 @@ void HybridBitmaps::append_block(Metadata& m) {
 void HybridBitmaps::release(ReorderStream& stream) {
     if (!has_memory(stream)) return;
     const Metadata& m = metadata(stream);
+    by_peer_[stream.peer] -= arena_.metadata_blocks() + m.blocks;
     for (uint32_t i = 0; i < m.blocks; ++i) arena_.free_block(address(m, i));
     arena_.free_metadata(stream.memory);
     stream.memory = ReorderStream::kNoMemory;

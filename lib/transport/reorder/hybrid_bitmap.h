@@ -16,6 +16,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstdint>
 
@@ -86,10 +87,17 @@ class HybridBitmaps {
     }
 
     uint32_t position(const ReorderStream& stream, Psn psn) const;
-    void append_block(Metadata& m);
+    void append_block(const ReorderStream& stream, Metadata& m);
+    // Returns the blocks that the stream's peer may take without using more than it leaves free.
+    uint32_t left_for(const ReorderStream& stream) const {
+        const uint32_t free = arena_.free_blocks(), taken = by_peer_[stream.peer];
+        if (stream.peer == 0) return free;
+        return free > taken ? (free - taken) / 2 : 0;
+    }
 
     const uint32_t block_shift_, cap_blocks_;
     ReorderArena arena_;
+    std::array<uint32_t, ReorderStream::kPeers> by_peer_{};  // blocks
 };
 
 template <class Visit>

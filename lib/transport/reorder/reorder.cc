@@ -30,10 +30,11 @@ const char* invalid(const ReorderConfig& config) {
 
 Reorder::Reorder(const ReorderConfig& config) : bitmaps_(make(config)) {}
 
-void Reorder::start(ReorderStream& stream, Psn first) {
+void Reorder::start(ReorderStream& stream, Psn first, uint32_t peer) {
     stop(stream);
     stream = {};
     stream.expected = first;
+    stream.peer = peer % ReorderStream::kPeers;
     with(bitmaps_, [&](auto& bitmaps) { bitmaps.start(stream); });
 }
 

@@ -60,8 +60,9 @@ class Reorder {
   public:
     explicit Reorder(const ReorderConfig& config);
 
-    // Starts a stream whose QP is ready to receive: `first` is the expected PSN. It may allocate.
-    void start(ReorderStream& stream, Psn first);
+    // Starts a stream whose QP is ready to receive: `first` is the expected PSN. `peer`, from 1 to 63, tells peers
+    // apart, none of which may use more memory than it leaves free; 0 stands for no peer. It may allocate.
+    void start(ReorderStream& stream, Psn first, uint32_t peer = 0);
     // Frees the stream's memory, when its QP is closed or starts over.
     void stop(ReorderStream& stream) {
         with(bitmaps_, [&](auto& bitmaps) { bitmaps.release(stream); });

@@ -10,10 +10,12 @@ namespace rove::transport {
 
 // Only class Reorder uses the members other than `expected`.
 struct ReorderStream {
-    static constexpr uint32_t kNoMemory = (1u << 30) - 1;
+    static constexpr uint32_t kNoMemory = (1u << 24) - 1;
+    static constexpr uint32_t kPeers = 64;
 
     Psn expected;                      // the first PSN not received in order
-    uint32_t memory : 30 = kNoMemory;  // the place of its bitmap; see HybridBitmaps and StaticBitmaps
+    uint32_t memory : 24 = kNoMemory;  // the place of its bitmap; see HybridBitmaps and StaticBitmaps
+    uint32_t peer : 6 = 0;             // the peer whose share of the memory it uses; 0: none
     bool out_of_order : 1 = false;     // true if packets after `expected` are tracked
     bool last_seen : 1 = false;        // true if a Last was tracked since the memory was allocated
 };

@@ -33,6 +33,13 @@ TEST(AdaptiveWindow, BX12_DelayAloneLeavesTheShare) {
     EXPECT_EQ(cwnd, share);
 }
 
+TEST(AdaptiveWindow, BX12_DelayAloneLeavesALargeWindow256Packets) {
+    AdaptiveWindow window;
+    window.on_ack(kInitial, 280, 8192);  // the window was used
+    const uint32_t cwnd = window.end_round(280 << 16, kInitial, {1'000'000, 10'000, 100}, 1'000'000'000);
+    EXPECT_EQ(cwnd >> 16, 256u);
+}
+
 // The receiver, the port or the program lets out far less than the window.
 TEST(AdaptiveWindow, BX12_AWindowThatIsNotUsedDoesNotGrow) {
     AdaptiveWindow window;

@@ -59,7 +59,7 @@ TEST_F(Multipath, EU4_APortThatTakesNothingForgetsNoRefusalForAnAck) {
     open = true;
     net.pump();
     const auto all = acks(b);
-    EXPECT_EQ(all.size(), size_t{transport::Mp::kMaxAcks});
+    EXPECT_EQ(all.size(), size_t{transport::QueuedAcks::kMost});
     EXPECT_EQ(std::ranges::count(all, MpAck::kNack), kRefused);
     EXPECT_EQ(net.trace.back().headers.mp_ack.entry.psn, (first + (kTaken - 1)).value());
 }

@@ -39,7 +39,7 @@ TEST_F(FixedWindow, BX5_EveryAckMakesRoomForOnePacket) {
     EXPECT_EQ(send().size(), 1u);
     EXPECT_EQ(stream.cwnd(), 8u);
     EXPECT_EQ(paths.counters().slow_acks, 0u);
-    EXPECT_EQ(stream.clock_count, 0u);
+    EXPECT_EQ(stream.acks.count(), 0u);
 }
 
 struct OwnPorts : testing::Test {
@@ -76,7 +76,7 @@ TEST_F(Irn, BX5_AFewPacketsWaitLessForTheTimerAndNothingElseRepeatsThem) {
     for (const auto& [packets, timeout_ns] : {std::pair{8u, 320'000u}, {3u, 100'000u}, {4u, 320'000u}}) {
         const std::vector<Departure> left = send(packets);
         ASSERT_EQ(left.size(), packets);
-        EXPECT_EQ(paths.deadline(stream), now + timeout_ns) << packets;
+        EXPECT_EQ(paths.next_timer(stream).at_ns, now + timeout_ns) << packets;
         now += kRtt;
         ack(left.back(), left.back().psn + 1);
         EXPECT_FALSE(stream.outstanding());
@@ -99,9 +99,9 @@ TEST_F(IrnOfDisorder, APacketOutOfOrderRepeatsAllThatIsNotAcknowledged) {
     const std::vector<Departure> left = send(8);
     now += kRtt;
     ack(left[0]);
-    EXPECT_FALSE(stream.rate.limited());
+    EXPECT_FALSE(stream.control.as<DcqcnState>().rate.limited());
     sack(left[2]);
-    EXPECT_TRUE(stream.rate.limited());
+    EXPECT_TRUE(stream.control.as<DcqcnState>().rate.limited());
     std::vector<Psn> again;
     for (const Departure& each : send(0)) again.push_back(each.psn);
     EXPECT_EQ(again, (std::vector{left[1].psn, left[3].psn, left[4].psn, left[5].psn, left[6].psn, left[7].psn}));
@@ -120,10 +120,10 @@ TEST_F(IrnOfDisorder, ItEndsWhenNothingIsMissing) {
 TEST_F(IrnOfDisorder, TheTimerRepeatsAllAndIsNotBackedOff) {
     const std::vector<Departure> left = send(8);
     for (int i = 0; i < 3; ++i) {
-        now = paths.deadline(stream);
+        now = paths.next_timer(stream).at_ns;
         paths.expire(stream, now);
         EXPECT_EQ(send(0).size(), 8u);
-        EXPECT_EQ(paths.deadline(stream), now + 320'000);
+        EXPECT_EQ(paths.next_timer(stream).at_ns, now + 320'000);
     }
 }
 
@@ -136,8 +136,8 @@ TEST_F(DcqcnPaths, BX6_AMarkCutsTheRateAndPacketsWaitForIt) {
     EXPECT_EQ(left.size(), 8u) << "until the first mark there is no rate";
     now += kRtt;
     ack(left[0], left[0].psn + 1, true);
-    ASSERT_TRUE(stream.rate.limited());
-    EXPECT_EQ(stream.rate.rate_bytes_per_s(), Dcqcn::kUnknownPortRate / 2);
+    ASSERT_TRUE(stream.control.as<DcqcnState>().rate.limited());
+    EXPECT_EQ(stream.control.as<DcqcnState>().rate.rate_bytes_per_s(), Dcqcn::kUnknownPortRate / 2);
     Departure d;
     ASSERT_TRUE(paths.next(stream, true, now, d));
     constexpr uint32_t kBytes = 62'500;  // 10 us at that rate
@@ -145,7 +145,7 @@ TEST_F(DcqcnPaths, BX6_AMarkCutsTheRateAndPacketsWaitForIt) {
     ack(left[1]);
     EXPECT_FALSE(paths.next(stream, true, now, d));
     EXPECT_EQ(paths.counters().paced, 1u);
-    EXPECT_EQ(paths.deadline(stream), now + 10'000);
+    EXPECT_EQ(paths.next_timer(stream).at_ns, now + 10'000);
     now += 9'999;
     paths.expire(stream, now);
     EXPECT_FALSE(paths.next(stream, true, now, d));
@@ -159,13 +159,13 @@ TEST_F(DcqcnPaths, BX6_OneCutInAnInterval) {
     const std::vector<Departure> left = send();
     now += kRtt;
     ack(left[0], left[0].psn + 1, true);
-    const uint64_t rate = stream.rate.rate_bytes_per_s();
+    const uint64_t rate = stream.control.as<DcqcnState>().rate.rate_bytes_per_s();
     now += DcqcnConfig{}.cnp_interval_ns - 1;
     ack(left[1], left[1].psn + 1, true);
-    EXPECT_EQ(stream.rate.rate_bytes_per_s(), rate);
+    EXPECT_EQ(stream.control.as<DcqcnState>().rate.rate_bytes_per_s(), rate);
     now += 1;
     ack(left[2], left[2].psn + 1, true);
-    EXPECT_LT(stream.rate.rate_bytes_per_s(), rate);
+    EXPECT_LT(stream.control.as<DcqcnState>().rate.rate_bytes_per_s(), rate);
 }
 
 struct Reps : PathsTest {
@@ -198,13 +198,13 @@ TEST_F(Reps, BX8_AfterAFaultKnownPathsAloneUntilItIsOver) {
     }
     left = send();
     while (paths.counters().freezes == 0) {  // nothing comes back
-        now = paths.deadline(stream);
+        now = paths.next_timer(stream).at_ns;
         paths.expire(stream, now);
         for (const Departure& d : send()) left.push_back(d);
     }
     const std::vector<Departure> frozen = send();
     for (const Departure& d : frozen) EXPECT_TRUE(good.contains(d.vp));
-    EXPECT_TRUE(stream.entropies.frozen());
+    EXPECT_TRUE(stream.entropies->frozen());
     now += Entropies::kFreezeNs;
     ack(left.back(), left.back().psn + 1);
     const std::vector<Departure> after = send();
@@ -377,7 +377,7 @@ struct NsccPaths : PathsTest {
     void pass_timeout() {
         const uint8_t before = stream.backoff;
         while (stream.backoff == before) {
-            now = paths.deadline(stream);
+            now = paths.next_timer(stream).at_ns;
             paths.expire(stream, now);
         }
     }
@@ -388,13 +388,13 @@ TEST_F(NsccPaths, BX9_RepeatedPacketsTellTheirDelay) {
     std::vector<Departure> left = send();
     now += 2 * kRtt;
     nack(left[0]);
-    EXPECT_EQ(stream.nscc.base_rtt_ns(), 2 * kRtt);
+    EXPECT_EQ(stream.control.as<Nscc>().base_rtt_ns(), 2 * kRtt);
     sack(left[1]);
     const auto again = send();
     ASSERT_TRUE(again.at(0).again);
     now += kRtt;
     ack(again[0], left[0].psn + 1);
-    EXPECT_EQ(stream.nscc.base_rtt_ns(), kRtt);
+    EXPECT_EQ(stream.control.as<Nscc>().base_rtt_ns(), kRtt);
 }
 
 // Half of a full window is refused: these packets have left it, and are retransmitted when there is room again.
@@ -414,9 +414,9 @@ TEST_F(NsccPaths, BX9_WhatGoesAgainWaitsForTheWindow) {
 struct SpacedOut : NsccPaths {
     SpacedOut() {
         for (std::vector<Departure> left = send(8);; left = send(0)) {
-            now += stream.nscc.round_trips_apart() * kRtt;
+            now += stream.control.as<Nscc>().round_trips_apart() * kRtt;
             for (const Departure& d : left) nack_trimmed(d);
-            if (stream.nscc.round_trips_apart() == 8) break;
+            if (stream.control.as<Nscc>().round_trips_apart() == 8) break;
             if (stream.pace_ns > now) pass(stream.pace_ns - now);
         }
     }
@@ -427,7 +427,7 @@ struct SpacedOut : NsccPaths {
 };
 
 TEST_F(SpacedOut, BX11_APacketWaitsForItsTimeAndNoTimeoutIsSeenInIt) {
-    const uint64_t apart_ns = stream.nscc.round_trips_apart() * kRtt;
+    const uint64_t apart_ns = stream.control.as<Nscc>().round_trips_apart() * kRtt;
     ASSERT_GT(stream.pace_ns, now);
     EXPECT_GE(stream.pace_ns, stream.sent_ns + apart_ns / 2);
     EXPECT_LT(stream.pace_ns, stream.sent_ns + apart_ns * 3 / 2);
@@ -436,7 +436,7 @@ TEST_F(SpacedOut, BX11_APacketWaitsForItsTimeAndNoTimeoutIsSeenInIt) {
     pass(1);
     EXPECT_EQ(stream.backoff, 0u);
     EXPECT_EQ(paths.counters().resent_timeout, 0u);
-    EXPECT_LE(paths.deadline(stream), stream.pace_ns);
+    EXPECT_LE(paths.next_timer(stream).at_ns, stream.pace_ns);
     pass(stream.pace_ns - now);
     EXPECT_EQ(send(0).size(), 1u);
     EXPECT_EQ(stream.timer_ns, stream.sent_ns + PathsConfig{}.min_rto_ns) << "it is late when it is late itself";
@@ -452,7 +452,7 @@ TEST_F(SpacedOut, BX11_AfterAPauseAWindowIsThereAtOnce) {
         now += kRtt;
         ack(left[0], left[0].psn + 1, true);
     }
-    EXPECT_NE(stream.nscc.round_trips_apart(), 1u);
+    EXPECT_NE(stream.control.as<Nscc>().round_trips_apart(), 1u);
     pass(100 * kRtt);
     const std::vector<Departure> left = send(8);
     ASSERT_EQ(left.size(), 8u) << "MP-8";
@@ -511,7 +511,7 @@ TEST_F(AdaptiveTest, BX12_WithAPartOfAPacketOneLeavesAtATimeAndTheNextAtItsTime)
         ack(left[0]);
         stream.cwnd_fixed = kOne / 4;
         EXPECT_TRUE(send().empty()) << "its time has not come";
-        EXPECT_EQ(paths.deadline(stream), due);
+        EXPECT_EQ(paths.next_timer(stream).at_ns, due);
         now = due;
         paths.expire(stream, now);
     }

@@ -128,7 +128,7 @@ struct PathsNetwork {
         uint32_t steps = 0;
         send();
         while (!done() && now - start < horizon_ns && !testing::Test::HasFatalFailure()) {
-            const uint64_t timer = paths.deadline(stream);
+            const uint64_t timer = paths.next_timer(stream).at_ns;
             if (events.empty() && timer == UINT64_MAX) {
                 ADD_FAILURE() << "stuck";
                 break;

@@ -84,7 +84,7 @@ TEST_F(PathsTest, MP11_TimeoutSendsAllAgainAndBacksOff) {
     const auto left = send(5);
     uint64_t last = now, waited = 0;
     for (int fired = 1; fired <= 4; ++fired) {
-        now = paths.deadline(stream);
+        now = paths.next_timer(stream).at_ns;
         EXPECT_GE(now - last, 2 * waited);
         waited = now - last;
         last = now;
@@ -110,7 +110,7 @@ struct TimersAlone : PathsTest {
         left = send(8);
         now += kRtt;
         ack(left[0]);
-        now = paths.deadline(stream);
+        now = paths.next_timer(stream).at_ns;
         paths.expire(stream, now);
         const auto again = send(0);
         EXPECT_EQ(again.size(), 1u);
@@ -122,8 +122,8 @@ struct TimersAlone : PathsTest {
     size_t sent_soon() {
         const uint64_t until = now + paths.config().min_rto_ns / 100;
         size_t packets = send(0).size();
-        while (paths.deadline(stream) <= until) {
-            now = paths.deadline(stream);
+        while (paths.next_timer(stream).at_ns <= until) {
+            now = paths.next_timer(stream).at_ns;
             paths.expire(stream, now);
             packets += send(0).size();
         }
@@ -150,7 +150,7 @@ TEST_F(TimersAlone, MP11_WhatLeftLessThanTwoRoundTripsBeforeItIsStillToCome) {
     left = send(8);
     now += kRtt;
     ack(left[0]);
-    now = paths.deadline(stream) - kRtt;
+    now = paths.next_timer(stream).at_ns - kRtt;
     ASSERT_EQ(send(1).size(), 1u);
     now += kRtt;
     paths.expire(stream, now);
@@ -169,8 +169,8 @@ TEST_F(PathsTest, MP11_ARoundTripBeyondTheTimerIsMeasuredAtLast) {
     for (int round = 0; round < 6 && stream.srtt_ns == 0; ++round) {
         const auto left = send(8);
         const uint64_t answer = now + rtt;
-        while (paths.deadline(stream) < answer) {
-            now = paths.deadline(stream);
+        while (paths.next_timer(stream).at_ns < answer) {
+            now = paths.next_timer(stream).at_ns;
             paths.expire(stream, now);
             repeated += static_cast<uint32_t>(send(0).size());
         }
@@ -180,7 +180,7 @@ TEST_F(PathsTest, MP11_ARoundTripBeyondTheTimerIsMeasuredAtLast) {
     EXPECT_NEAR(static_cast<double>(stream.srtt_ns), static_cast<double>(rtt), 1e5);
     EXPECT_GT(repeated, 0u);
     EXPECT_FALSE(send(8).empty());
-    EXPECT_GE(paths.deadline(stream), now + 2 * rtt);
+    EXPECT_GE(paths.next_timer(stream).at_ns, now + 2 * rtt);
 }
 
 TEST_F(PathsTest, MP11_TheTimerIsFourRoundTripsAndDoublesFiveTimes) {
@@ -189,7 +189,7 @@ TEST_F(PathsTest, MP11_TheTimerIsFourRoundTripsAndDoublesFiveTimes) {
     send(1);
     uint64_t last = now;
     for (const uint64_t expected : {4, 8, 16, 32, 64, 128, 128, 128}) {
-        now = paths.deadline(stream);
+        now = paths.next_timer(stream).at_ns;
         EXPECT_EQ(now - last, expected * 1'000'000);
         last = now;
         paths.expire(stream, now);
@@ -205,13 +205,13 @@ TEST_F(PathsTest, MP11_ATimeoutForgetsAcksThatWereKept) {
     for (const Departure& d : left) ack(d);
     ASSERT_EQ(send(1).size(), 1u);
     send(0);
-    ASSERT_NE(stream.clock_count, 0u);
+    ASSERT_NE(stream.acks.count(), 0u);
     while (stream.backoff == 0) {
-        now = paths.deadline(stream);
+        now = paths.next_timer(stream).at_ns;
         paths.expire(stream, now);
         send(0);
     }
-    EXPECT_EQ(stream.clock_count, 0u);
+    EXPECT_EQ(stream.acks.count(), 0u);
 }
 
 TEST_F(PathsTest, BX1_ALaterPacketOfTheSamePathTellsOfALoss) {
@@ -223,7 +223,8 @@ TEST_F(PathsTest, BX1_ALaterPacketOfTheSamePathTellsOfALoss) {
     ASSERT_EQ(second.size(), 2u);
     now += kRtt / 4;
     sack(first[6]);
-    stream.clocks[stream.clock_head % SendStream::kClocks].vp = first[2].vp;
+    stream.acks.clear();
+    stream.acks.add(first[2].vp);
     const auto third = send();  // behind second[0], on the same path
     ASSERT_EQ(third.size(), 1u);
     ASSERT_EQ(third[0].vp, second[0].vp);

@@ -35,7 +35,7 @@ struct Tail : testing::TestWithParam<bool> {
         void TestBody() override {}
         // Fires the next timer and returns the packets that are sent then.
         std::vector<Departure> fire() {
-            now = paths.deadline(stream);
+            now = paths.next_timer(stream).at_ns;
             paths.expire(stream, now);
             return send(0);
         }
@@ -143,7 +143,7 @@ TEST_P(Tail, MP10_AnyAckRestartsTheTailTimer) {
     for (int i = 7; i > 0; --i) {
         now += kRtt;
         sender.sack(left[i]);
-        EXPECT_GE(sender.paths.deadline(stream), now + kRtt / 4);
+        EXPECT_GE(sender.paths.next_timer(stream).at_ns, now + kRtt / 4);
     }
     EXPECT_EQ(sender.paths.counters().tail_probes, 0u);
 }
@@ -155,7 +155,7 @@ TEST_P(Tail, MP10_AnAckThatComesAgainRestartsTheTailTimer) {
         now += kRtt / 2;
         sender.sack(left[1]);
         if (stream.lost != 0) continue;  // inferred: later packets then reveal it
-        EXPECT_GE(sender.paths.deadline(stream), now + kRtt / 4);
+        EXPECT_GE(sender.paths.next_timer(stream).at_ns, now + kRtt / 4);
     }
 }
 
@@ -165,7 +165,7 @@ TEST_P(Tail, MP10_ATimeNotYetMeasuredIsNotUsed) {
     Departure d;
     ASSERT_TRUE(sender.paths.next(fresh, true, now, d));
     sender.paths.sent(fresh, d, now);
-    EXPECT_EQ(sender.paths.deadline(fresh), now + sender.paths.config().min_rto_ns);
+    EXPECT_EQ(sender.paths.next_timer(fresh).at_ns, now + sender.paths.config().min_rto_ns);
     sender.paths.stop(fresh);
 }
 
@@ -217,7 +217,7 @@ struct FalseAlarms : PathsTest {
         while (!stream.records[left[0].psn.value() % 128].retransmitted) {
             send(0);
             if (stream.records[left[0].psn.value() % 128].retransmitted) break;
-            now = paths.deadline(stream);
+            now = paths.next_timer(stream).at_ns;
             paths.expire(stream, now);
         }
         now += kRtt;
@@ -299,7 +299,7 @@ TEST_P(SmallWindow, BX1_HowManyFalseAlarmsThereWereNoWaitIsLongerThanTheTimeout)
     const auto left = send(8);
     ASSERT_EQ(left.size(), 8u);
     stream.cwnd_fixed = 2 * kOne;
-    now = paths.deadline(stream);
+    now = paths.next_timer(stream).at_ns;
     paths.expire(stream, now);
     const auto again = send(0);
     ASSERT_EQ(psns(again), std::vector<Psn>{left[0].psn});

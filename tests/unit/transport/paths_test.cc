@@ -227,13 +227,13 @@ TEST_F(PathsTest, MP6_AnAckLetsOutTwoAtMostAndTheTimerTheRest) {
     for (const Departure& d : left)
         EXPECT_TRUE(paths.acknowledge(stream, {.kind = MpAck::kSack, .psn = d.psn.value(), .vp = d.vp}, now));
     // Six of the eight ACK credits are lost, for example to an overflow: two remain.
-    stream.clock_count = 2;
+    while (stream.acks.count() > 2) stream.acks.remove_first();
     paths.advance(stream, stream.nxt, now);
     const auto next = send();
     EXPECT_EQ(next.size(), 4u);
     EXPECT_GT(stream.awnd(), 0);
     EXPECT_TRUE(stream.starved);
-    const uint64_t deadline = paths.deadline(stream);
+    const uint64_t deadline = paths.next_timer(stream).at_ns;
     EXPECT_EQ(deadline, now + stream.srtt_ns / 2);
     now = deadline;
     paths.expire(stream, now);
@@ -301,7 +301,7 @@ TEST_F(PathsTest, MP7_AcksThatFindNothingToSendWaitForIt) {
     send(0);
     EXPECT_EQ(paths.counters().unused, left.size());
     EXPECT_EQ(stream.cwnd(), paths.config().initial_window);
-    EXPECT_EQ(stream.clock_count, 0u);
+    EXPECT_EQ(stream.acks.count(), 0u);
 }
 
 // A program that waits for each message, after congestion.
@@ -366,10 +366,10 @@ TEST_F(VeryWide, MP7_AcksThatAreTooManyToKeepAreLost) {
     now += kRtt;
     ack(left[0]);
     send(0);
-    const uint32_t before = stream.cwnd_fixed, kept = SendStream::kClocks;
-    ASSERT_EQ(stream.clock_count, 1u);
+    const uint32_t before = stream.cwnd_fixed, kept = UnusedAcks::kMost;
+    ASSERT_EQ(stream.acks.count(), 1u);
     for (size_t i = 1; i < left.size(); ++i) ack(left[i]);
-    EXPECT_EQ(stream.clock_count, kept);
+    EXPECT_EQ(stream.acks.count(), kept);
     // The stored credits let out twice their number, so that window is not used.
     const auto unused = static_cast<uint32_t>(paths.counters().unused);
     EXPECT_EQ(stream.cwnd_fixed, before - unused * kOne);
@@ -408,10 +408,10 @@ TEST_F(VeryWide, MP6_AnAckLetsOutOnePacketWhileMostPlacesAreTaken) {
         now += kRtt;
         for (const Departure& d : left) ack(d);
     }
-    const uint32_t kept = stream.clock_count;
-    ASSERT_EQ(kept, SendStream::kClocks);
+    const uint32_t kept = stream.acks.count();
+    ASSERT_EQ(kept, UnusedAcks::kMost);
     std::vector<uint16_t> vps;
-    for (uint32_t i = 0; i < kept; ++i) vps.push_back(stream.clocks[(stream.clock_head + i) % kept].vp);
+    for (uint32_t i = 0; i < kept; ++i) vps.push_back(stream.acks[i]);
     const auto next = send();
     ASSERT_GT(next.size(), kept);
     for (uint32_t i = 0; i < kept / 2; ++i) EXPECT_EQ(next[i].vp, vps[i]) << i;
@@ -431,11 +431,11 @@ TEST_F(VeryWide, MP3_AcksThatAreTooManyToKeepAreCounted) {
     }
     const uint64_t before = paths.counters().surplus;
     left = send();
-    ASSERT_GE(left.size(), SendStream::kClocks * 3 / 2);
+    ASSERT_GE(left.size(), UnusedAcks::kMost * 3 / 2);
     now += kRtt;
     for (const Departure& d : left) ack(d);
-    EXPECT_EQ(paths.counters().surplus - before, left.size() - SendStream::kClocks);
-    EXPECT_EQ(stream.clock_count, SendStream::kClocks);
+    EXPECT_EQ(paths.counters().surplus - before, left.size() - UnusedAcks::kMost);
+    EXPECT_EQ(stream.acks.count(), UnusedAcks::kMost);
 }
 
 TEST_F(PathsTest, MP8_RestartsAfterThreeIdleRoundTrips) {
@@ -564,7 +564,7 @@ TEST_F(GrowingRing, BX13_PacketsWithoutAnAckTakeKnownPathsOnlyAfterAFailure) {
     const auto vps_of_packets_without_acks = [&] {
         std::set<uint16_t> vps;
         for (int i = 0; i < 20; ++i) {
-            stream.clock_count = 0;
+            stream.acks.clear();
             stream.credits = 10;
             const auto sent = send(10);
             for (const Departure& d : sent) vps.insert(d.vp);
@@ -595,9 +595,8 @@ TEST_F(GrowingRing, BX13_AnAckFarBehindMovesOnePacketInFour) {
     size_t stayed = 0;
     for (size_t i = 0; i < 60; ++i) {
         ack(sent[i]);
-        ASSERT_NE(stream.clock_count, 0u);
-        const uint32_t last = stream.clock_head + stream.clock_count - 1;
-        stayed += stream.clocks[last % SendStream::kClocks].vp == sent[i].vp;
+        ASSERT_NE(stream.acks.count(), 0u);
+        stayed += stream.acks[stream.acks.count() - 1] == sent[i].vp;
     }
     EXPECT_EQ(paths.counters().slow_acks, 60u);
     EXPECT_GE(stream.cwnd_fixed, before);
@@ -642,14 +641,15 @@ TEST_F(PathsTest, MP12_SynchroniseWaitsForTheToleratedReordering) {
 
 TEST_F(PathsTest, AcksOfWhatWasNeverSentAreRefused) {
     send(2);
-    const SendStream before = stream;
+    const uint32_t cwnd_fixed = stream.cwnd_fixed;
+    const Psn una = stream.una;
     EXPECT_FALSE(paths.acknowledge(stream, {.kind = MpAck::kAck, .psn = stream.nxt.value(), .vp = 0xC000}, now));
     EXPECT_FALSE(
         paths.acknowledge(stream, {.kind = MpAck::kAck, .psn = (stream.nxt + 5000).value(), .vp = 0xC000}, now));
     EXPECT_FALSE(paths.advance(stream, stream.nxt + 1, now));
     EXPECT_FALSE(paths.advance(stream, stream.una.previous(), now));
-    EXPECT_EQ(stream.cwnd_fixed, before.cwnd_fixed);
-    EXPECT_EQ(stream.una, before.una);
+    EXPECT_EQ(stream.cwnd_fixed, cwnd_fixed);
+    EXPECT_EQ(stream.una, una);
     EXPECT_EQ(paths.counters().stale_acks, 2u);
 }
 

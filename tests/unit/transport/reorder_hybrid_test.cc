@@ -216,6 +216,24 @@ TEST(ReorderExhausted, EU3_refuses_counts_and_recovers) {
     EXPECT_EQ(worker.usage().peak_blocks, 54u);
 }
 
+// A stream with metadata and n blocks has 11 + n of the 64.
+TEST(ReorderExhausted, EU3_no_peer_uses_more_than_it_leaves_free) {
+    Reorder worker({.block_slots = 16, .cap_slots = 256, .arena_blocks = 64});
+    Receiver a(worker, 1), b(worker, 1), c(worker, 1), other(worker, 2);
+    EXPECT_EQ(a.arrive(150), Arrival::kOutOfOrder);  // 21
+    EXPECT_EQ(b.arrive(1), Arrival::kExhausted);     // 12 more would leave 31 beside 33
+    EXPECT_EQ(a.arrive(16 * 14), Arrival::kOutOfOrder);
+    EXPECT_EQ(c.arrive(1), Arrival::kExhausted);
+    EXPECT_EQ(other.arrive(1), Arrival::kOutOfOrder);
+    EXPECT_EQ(worker.usage().exhausted, 2u);
+    a.arrive_all(0, 150);
+    worker.stop(a.stream);
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ(b.arrive(150), Arrival::kOutOfOrder) << "it is given back each time";
+        worker.stop(b.stream);
+    }
+}
+
 TEST(ReorderExhausted, EU3_growth_is_all_or_nothing) {
     Reorder worker({.block_slots = 16, .cap_slots = 256, .arena_blocks = 64});
     Receiver a(worker), b(worker), c(worker);

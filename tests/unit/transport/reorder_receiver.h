@@ -19,7 +19,7 @@ using transport::ReorderStream;
 using transport::Slot;
 
 struct Receiver {
-    explicit Receiver(Reorder& worker) : reorder(worker) { reorder.start(stream, psn(0)); }
+    explicit Receiver(Reorder& worker, uint32_t peer = 0) : reorder(worker) { reorder.start(stream, psn(0), peer); }
     ~Receiver() { reorder.stop(stream); }
 
     static Psn psn(uint32_t packet) { return Psn(Psn::kMask - 39) + packet; }
