@@ -28,7 +28,7 @@ struct RcRequester {
     // something new is acknowledged, so that a slow peer does not get all unread packets once more.
     uint32_t window_packets = 1;
     uint32_t cwnd_fixed = 0;  // the window of BX-12, in 1/65536 packets
-    uint32_t marked = 0;      // so many acknowledged packets do not widen it, because a CNP has counted them
+    uint32_t marked = 0;      // packets that do not widen it when they are acknowledged: a CNP counted them as marked
     uint64_t pace_ns = 0;     // a window below a packet: when the next packet may leave
     AdaptiveWindow window;
     // A loss has reduced the window, and no other does within a round trip if this packet is not acknowledged.

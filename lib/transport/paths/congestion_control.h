@@ -98,6 +98,7 @@ class CongestionControl {
 
     // Returns the time before which no packet may leave (BX-6).
     virtual uint64_t not_before_ns(const ControlState&) const { return 0; }
+    // A packet left. Called only without ACK clocking.
     virtual void on_sent(ControlState&, [[maybe_unused]] uint32_t bytes, [[maybe_unused]] uint64_t now_ns) const {}
     // Returns the mean time between two packets if the window does not space them by itself (BX-11), or 0.
     virtual uint64_t interval_ns(const ControlState&, [[maybe_unused]] uint32_t cwnd_fixed) const { return 0; }

@@ -89,18 +89,21 @@ struct PathsCounters {
 };
 
 // The timers of a stream. Each of them lets packets leave without an acknowledgement.
-//
-// | timer     | runs while                                           | when it fires |
-// |-----------|------------------------------------------------------|-------------------------------------------------|
-// | kTimeout  | packets are in flight (MP-11)                        | repeats the oldest packet, then all | | kTail |
-// the same, nothing is known to be lost, and the round | repeats as many as the window has room for      | | | trip is
-// known (MP-10)                                |                                                 | | kOverdue  | a
-// later packet than one in flight was acknowledged,  | repeats the packets that are overdue            | |           |
-// and there is no new data (MP-10)                     |                                                 | | kBurst |
-// data and window are there, and no ACK lets a packet  | lets the window out on random paths             | | | out
-// (MP-6)                                           |                                                 | | kPace     |
-// packets are spaced in time (BX-6, BX-11, BX-12)      | lets the next packet out                        |
-enum class Timer : uint8_t { kNone, kTimeout, kTail, kOverdue, kBurst, kPace };
+enum class Timer : uint8_t {
+    kNone,
+    // MP-11: runs while packets are in flight. Repeats the oldest packet, and the next time all.
+    kTimeout,
+    // MP-10: runs beside kTimeout if no packet is known to be lost, and the round trip is known. Repeats as many
+    // packets as the window has room for.
+    kTail,
+    // MP-10: runs if there is no new data, and a later packet than one in flight was acknowledged. Repeats the packets
+    // that are overdue.
+    kOverdue,
+    // MP-6: runs if there are data and a window, and no ACK lets a packet out. Lets the window out on random paths.
+    kBurst,
+    // BX-6, BX-11, BX-12: runs if packets are spaced in time. Lets the next one out.
+    kPace,
+};
 // Returns a timer's name in telemetry.
 const char* name(Timer timer);
 
@@ -399,8 +402,8 @@ class Paths {
     void take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint64_t rtt_ns, uint64_t now_ns);
     void pass_acks(SendStream& stream, bool more, uint64_t now_ns);
     void lose_acks(SendStream& stream, uint32_t count);
-    // Rings of one size. The smallest suffice for all streams at once; larger ones are allocated when a
-    // window has grown, and serve the next stream whose window is as large.
+    // Rings of one size. The smallest suffice for all streams at once; larger ones are allocated when a window has
+    // grown, and serve the next stream whose window is as large.
     struct Free {
         void operator()(PacketRecord* records) const { std::free(records); }
     };
